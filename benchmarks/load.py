@@ -1,0 +1,321 @@
+"""Viewers by the thousand: the reading side of the fan-out benchmarks, for any server that speaks SSE.
+
+Above: the harness (`Viewers`), which runs this file in a process of its own so that the cost of reading is not counted
+as the server's. Below: sockets and epoll. It reads frames as cheaply as it can and is deliberately not an SSE client:
+    - an id is looked for only at the start of a line, and data is never decoded;
+    - a read is checked by its first id, its last id and the number of ids between. The first EXACT_VIEWERS viewers, and
+      every read that does not fit, are checked id by id;
+    - `light`, for bursts: only the exact viewers look at what they read; the others count bytes, and must come to the
+      same number. Full checking tops out at 2 to 3 M frames/s, and would be measured in the server's place;
+    - latency is taken from the first mark of a read (`mark()` in the text of a delta), so it is the worst of that read.
+
+    python benchmarks/load.py --reference      the C reference under this load, as a demonstration
+"""
+
+import argparse
+import json
+import re
+import resource
+import select
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# One byte, as counting a longer one costs three times as much; the text of a delta must hold no other.
+MARK = b"@"
+MARK_DIGITS = 19
+ID = b"\nid: "
+IDS = re.compile(rb"\nid: (\d+)")
+READ_BYTES = 256 * 1024
+EXACT_VIEWERS = 8
+CONNECT_TIMEOUT_S = 60.0
+QUIET_S = 0.5
+MAX_VIEWERS = 20_000
+
+
+def mark() -> str:
+    """A moment, to be put into the text of a delta by whoever plays the agent on this machine."""
+    return f"@{time.monotonic_ns():0{MARK_DIGITS}d}"
+
+
+class Report(NamedTuple):
+    viewers: int
+    frames: int
+    """Frames with an id, over all viewers."""
+    marks: int
+    """Marked deltas, over all viewers: the deliveries to compare by, as a server may join deltas into one frame."""
+    lost: int
+    doubled: int
+    broken: int
+    """Viewers whose connection ended before the end."""
+    unequal: int
+    """Light viewers that did not get exactly the bytes that the exact ones got."""
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    read_s: float
+    """From the first read of a marked frame to the last."""
+    cpu_s: float
+    """What the reading itself has cost, connecting left out. Close to `read_s`: the readers were the limit."""
+
+
+class Viewer:
+    """One connection: the bytes after its last whole frame and the last id that it has seen."""
+
+    __slots__ = ("bytes", "exact", "last", "light", "open", "socket", "tail")
+
+    def __init__(self, connection: socket.socket, exact: bool, light: bool = False) -> None:
+        self.socket = connection
+        self.exact = exact
+        self.light = light and not exact
+        self.bytes = 0
+        self.tail = b""
+        self.last: int | None = None
+        self.open = True
+
+
+class Readers:
+    """All viewers of this process."""
+
+    def __init__(self, light: bool = False) -> None:
+        self.light = light
+        self.buffer = bytearray(READ_BYTES)
+        self.cpu_before_s = 0.0
+        self.by_fd: dict[int, Viewer] = {}
+        self.poll = select.epoll()
+        self.frames = self.marks = self.lost = self.doubled = self.broken = self.unequal = 0
+        self.latencies_ns: list[int] = []
+        self.first_ns = self.last_ns = 0
+
+    def connect(self, port: int, count: int, request: bytes) -> None:
+        """Open all connections and wait until each has its response head. Raises if a server refuses."""
+        deadline = time.monotonic() + CONNECT_TIMEOUT_S
+        for number in range(count):
+            connection = socket.create_connection(("127.0.0.1", port), timeout=deadline - time.monotonic())
+            connection.sendall(request)
+            self.by_fd[connection.fileno()] = Viewer(connection, number < EXACT_VIEWERS, self.light)
+        for viewer in self.by_fd.values():
+            data = b""
+            while b"\r\n\r\n" not in data:
+                viewer.socket.settimeout(max(0.01, deadline - time.monotonic()))
+                more = viewer.socket.recv(READ_BYTES)
+                if not more:
+                    raise ConnectionError(f"closed before the response: {data[:200]!r}")
+                data += more
+            head, _, rest = data.partition(b"\r\n\r\n")
+            if b" 200 " not in head.split(b"\r\n")[0]:
+                raise ConnectionError(f"refused: {head[:200]!r}")
+            viewer.socket.setblocking(False)
+            viewer.tail = b"\n"
+            self.take(viewer, rest, time.monotonic_ns())
+            self.poll.register(viewer.socket.fileno(), select.EPOLLIN)
+        self.cpu_before_s = time.process_time()
+
+    def take(self, viewer: Viewer, data: bytes, now_ns: int) -> None:
+        viewer.bytes += len(data)
+        if viewer.light:
+            return
+        data = viewer.tail + data
+        end = data.rfind(b"\n\n")
+        if end < 0:
+            viewer.tail = data
+            return
+        # The last newline stays, so that the next id is at the start of a line too.
+        viewer.tail = data[end + 1 :]
+        # From here on up to `end`: no copy of what may be a quarter of a megabyte.
+        count = data.count(ID, 0, end)
+        if count == 0:
+            return
+        self.frames += count
+        self.check(viewer, data, end, count)
+        found = data.find(MARK, 0, end)
+        if found >= 0:
+            begin = found + len(MARK)
+            self.latencies_ns.append(now_ns - int(data[begin : begin + MARK_DIGITS]))
+            self.marks += data.count(MARK, 0, end)
+            self.first_ns = self.first_ns or now_ns
+            self.last_ns = now_ns
+
+    def check(self, viewer: Viewer, data: bytes, end: int, count: int) -> None:
+        begin = data.find(ID) + len(ID)
+        last = first = int(data[begin : data.index(b"\n", begin)])
+        if count > 1:
+            begin = data.rfind(ID, 0, end) + len(ID)
+            last = int(data[begin : data.index(b"\n", begin)])
+        expected = first if viewer.last is None else viewer.last + 1
+        if first == expected and last - first + 1 == count and not viewer.exact:
+            viewer.last = last
+            return
+        position = expected - 1
+        for number in map(int, IDS.findall(data, 0, end)):
+            if number > position:
+                self.lost += number - position - 1
+                position = number
+            else:
+                self.doubled += 1
+        viewer.last = position
+
+    def read(self, timeout_s: float) -> bool:
+        """Read whatever has come. False if nothing did."""
+        ready = self.poll.poll(timeout_s, 1024)
+        for fd, _ in ready:
+            viewer = self.by_fd.get(fd)
+            if viewer is None:
+                continue
+            try:
+                count = viewer.socket.recv_into(self.buffer)
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                count = 0
+            if count and viewer.light:
+                viewer.bytes += count
+                self.last_ns = time.monotonic_ns()
+            elif count:
+                self.take(viewer, bytes(memoryview(self.buffer)[:count]), time.monotonic_ns())
+            else:
+                self.poll.unregister(fd)
+                viewer.open = False
+        return bool(ready)
+
+    def finish(self, last_id: int | None, timeout_s: float) -> None:
+        """Read on until every viewer has come to `last_id`, or, if that is not known, until it is quiet."""
+        deadline = time.monotonic() + timeout_s
+        checked = [viewer for viewer in self.by_fd.values() if not viewer.light]
+        light = [viewer for viewer in self.by_fd.values() if viewer.light]
+        while time.monotonic() < deadline:
+            something = self.read(QUIET_S)
+            if last_id is None and not something:
+                break
+            if last_id is not None and not any(viewer.open and (viewer.last or 0) < last_id for viewer in checked):
+                whole = max((viewer.bytes for viewer in checked), default=0)
+                if not any(viewer.open and viewer.bytes < whole for viewer in light):
+                    break
+        seen = [viewer.last or 0 for viewer in checked]
+        goal = last_id if last_id is not None else max(seen, default=0)
+        self.lost += sum(max(0, goal - last) for last in seen)
+        self.broken = sum(1 for viewer in checked if not viewer.open and (viewer.last or 0) < goal)
+        self.count_light(checked, light)
+
+    def count_light(self, checked: list[Viewer], light: list[Viewer]) -> None:
+        """A light viewer with the very bytes of the checked ones had their frames; any other is not counted at all."""
+        if not light:
+            return
+        whole = max(viewer.bytes for viewer in checked)
+        equal = sum(1 for viewer in light if viewer.bytes == whole)
+        self.unequal = len(light) - equal
+        self.frames += self.frames // len(checked) * equal
+        self.marks += self.marks // len(checked) * equal
+
+    def report(self) -> Report:
+        ordered = sorted(self.latencies_ns) or [0]
+
+        def at(share: float) -> float:
+            return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] / 1e6, 3)
+
+        return Report(
+            viewers=len(self.by_fd),
+            frames=self.frames,
+            marks=self.marks,
+            lost=self.lost,
+            doubled=self.doubled,
+            broken=self.broken,
+            unequal=self.unequal,
+            p50_ms=at(0.5),
+            p99_ms=at(0.99),
+            max_ms=at(1.0),
+            read_s=round((self.last_ns - self.first_ns) / 1e9, 4),
+            cpu_s=round(time.process_time() - self.cpu_before_s, 3),
+        )
+
+
+def view(port: int, path: str, count: int, headers: list[str], max_s: float, light: bool) -> None:
+    """The process behind `Viewers`: says "ready", reads until a line `stop [LAST_ID]` or the end of stdin, reports."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Accept: text/event-stream", *headers]
+    readers = Readers(light)
+    readers.connect(port, min(count, MAX_VIEWERS), ("\r\n".join(lines) + "\r\n\r\n").encode())
+    print("ready", flush=True)
+    deadline = time.monotonic() + max_s
+    stdin = sys.stdin.fileno()
+    readers.poll.register(stdin, select.EPOLLIN)
+    while time.monotonic() < deadline and not select.select([stdin], [], [], 0)[0]:
+        readers.read(0.2)
+    readers.poll.unregister(stdin)
+    words = sys.stdin.readline().split() if time.monotonic() < deadline else []
+    readers.finish(int(words[1]) if len(words) > 1 else None, max(1.0, deadline - time.monotonic()))
+    print(json.dumps(readers.report()._asdict()), flush=True)
+
+
+class Viewers:
+    """Viewers in a process of their own: they are connected when `with` is entered."""
+
+    def __init__(
+        self,
+        port: int,
+        count: int,
+        path: str = "/events",
+        headers: tuple[str, ...] = (),
+        max_s: float = 60.0,
+        light: bool = False,
+    ) -> None:
+        arguments = [f"--port={port}", f"--viewers={count}", f"--path={path}", f"--max-s={max_s}"]
+        arguments += ["--light"] if light else []
+        self.argv = [sys.executable, __file__, *arguments, *(f"--header={header}" for header in headers)]
+
+    def __enter__(self) -> "Viewers":
+        self.process = subprocess.Popen(self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self._line() != "ready":
+            self.process.wait()
+            raise RuntimeError("the viewers could not connect; their reason is above")
+        return self
+
+    def finish(self, last_id: int | None = None) -> Report:
+        """No more is sent. Waits until all have come to `last_id` (or it is quiet) and says how it went."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("stop\n" if last_id is None else f"stop {last_id}\n")
+        self.process.stdin.flush()
+        fields: dict[str, Any] = json.loads(self._line())
+        return Report(**fields)
+
+    def _line(self) -> str:
+        # Bounded by the process's own deadlines: it ends, and then this is the end of the file.
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Many SSE viewers of one stream on this machine.")
+    parser.add_argument("--reference", action="store_true", help="demonstrate the C reference under load")
+    parser.add_argument("--port", type=int, help="where the server listens on 127.0.0.1")
+    parser.add_argument("--path", default="/events")
+    parser.add_argument("--viewers", type=int, default=100)
+    parser.add_argument("--header", action="append", default=[], help="e.g. 'Authorization: Bearer ...'")
+    parser.add_argument("--max-s", type=float, default=60.0, help="report after this time in any case")
+    parser.add_argument("--light", action="store_true", help="check a few viewers, count the bytes of the others")
+    options = parser.parse_args()
+    if options.reference:
+        sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+        from benchmarks.reference import demonstrate
+
+        demonstrate()
+    elif options.port:
+        view(options.port, options.path, options.viewers, options.header, options.max_s, options.light)
+    else:
+        parser.error("give --port, or --reference")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Every setting, with its unit, its default and a sentence. docs/settings.md is generated from this file.
+
+Read once at the start from `perdure.toml`, then from the environment and the command line; nothing else reads the
+environment. Unknown settings are refused, so that a misspelt one is noticed.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from perdure.core.permissions import Rule
+
+DEFAULT_PORT = 7433
+MIB = 1024 * 1024
+
+
+class ConfigError(Exception):
+    """The configuration can't be used; the message says where and what to do."""
+
+
+Seconds = Annotated[float, Meta(ge=0)]
+NonNegative = Annotated[int, Meta(ge=0)]
+
+
+class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Clocks and what they do. Given for the server, and for a project or a session where it should differ."""
+
+    turn_timeout_s: Annotated[Seconds | None, Meta(description="A turn that runs longer is stopped. 0: never.")] = None
+    idle_timeout_s: Annotated[
+        Seconds | None, Meta(description="A process that has had nothing to do for this long is suspended. 0: never.")
+    ] = None
+    lifetime_s: Annotated[
+        Seconds | None, Meta(description="A process older than this is suspended after its turn. 0: never.")
+    ] = None
+    silence_s: Annotated[
+        Seconds | None, Meta(description="A running turn that shows nothing for this long is reported. 0: never.")
+    ] = None
+    on_silence: Annotated[
+        Literal["report", "abort"] | None, Meta(description="Whether a silent turn is only reported, or stopped.")
+    ] = None
+    on_idle: Annotated[
+        Literal["suspend", "end"] | None, Meta(description="Whether the idle clock suspends the process or ends the session.")
+    ] = None
+    on_lifetime: Annotated[
+        Literal["suspend", "end"] | None, Meta(description="The same for the lifetime clock.")
+    ] = None
+    on_full: Annotated[
+        Literal["refuse", "replace"] | None,
+        Meta(description="With no free slot: refuse the new session's turn, or end the oldest one."),
+    ] = None
+    count_idle: Annotated[
+        bool | None, Meta(description="Whether idle sessions count as taken slots.")
+    ] = None
+    memory_limit_mb: Annotated[
+        NonNegative | None, Meta(description="An agent whose processes use more memory is ended. 0: no limit.")
+    ] = None
+
+
+DEFAULT_LIMITS = Limits(
+    turn_timeout_s=1800,
+    idle_timeout_s=1800,
+    lifetime_s=14400,
+    silence_s=600,
+    on_silence="report",
+    on_idle="suspend",
+    on_lifetime="suspend",
+    on_full="refuse",
+    count_idle=False,
+    memory_limit_mb=0,
+)
+
+
+class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The server as a whole."""
+
+    slots: Annotated[int, Meta(ge=0, description="How many agents may run at once. 0: no limit.")] = 3
+    project_slots: Annotated[int, Meta(ge=0, description="The same for each project. 0: no limit.")] = 1
+    agent: Annotated[str | None, Meta(description="The agent of sessions that name none.")] = None
+    on_restart: Annotated[
+        Literal["continue", "end"], Meta(description="Whether a restarted server goes on with its sessions or ends them.")
+    ] = "continue"
+    durability: Annotated[
+        Literal["normal", "full"], Meta(description="`full` survives a power cut, and costs throughput.")
+    ] = "normal"
+    max_message_bytes: Annotated[int, Meta(ge=1, description="A larger message or request is refused (413).")] = MIB
+    allowed_hosts: Annotated[
+        list[str], Meta(description="Host names besides this machine's own under which the server may be reached.")
+    ] = []
+    abort_grace_s: Annotated[
+        Seconds, Meta(description="How long an agent may take to stop when asked, before it is ended.")
+    ] = 10
+    start_timeout_s: Annotated[Seconds, Meta(description="How long an agent may take to open its session.")] = 90
+    eof_grace_s: Annotated[
+        Seconds, Meta(description="How long an agent may take to end after its input is closed.")
+    ] = 5
+    term_grace_s: Annotated[Seconds, Meta(description="How long it may take after SIGTERM, before SIGKILL.")] = 2
+    orphan_quiet_s: Annotated[
+        Seconds, Meta(description="With no server: an agent that writes nothing for this long is ended.")
+    ] = 900
+    orphan_max_s: Annotated[Seconds, Meta(description="With no server: how long an agent may go on at all.")] = 7200
+    orphan_prompt_s: Annotated[
+        Seconds, Meta(description="With no server: how long an agent waits for a person's answer.")
+    ] = 86400
+    spool_limit_mb: Annotated[
+        int, Meta(ge=1, description="Output not yet stored before an agent is made to wait.")
+    ] = 256
+    disk_floor_mb: Annotated[
+        int, Meta(ge=0, description="Free disk space below which agents are made to wait.")
+    ] = 64
+    replay_limit_events: Annotated[
+        int, Meta(ge=0, description="A viewer that missed more events than this gets a snapshot instead.")
+    ] = 10_000
+    heartbeat_s: Annotated[Seconds, Meta(gt=0, description="How often a stream shows that it is alive.")] = 15
+
+
+class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
+    """One agent: a name for a driver and a command."""
+
+    driver: Annotated[str, Meta(description="How it is spoken to: `acp`.")]
+    command: Annotated[list[str], Meta(min_length=1, description="The program and its arguments.")]
+    env: Annotated[dict[str, str], Meta(description="Environment, besides a small base (PATH, HOME, LANG ...).")] = {}
+    resume: Annotated[
+        Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")
+    ] = "auto"
+
+
+class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A working directory with a name and defaults for its sessions."""
+
+    path: Annotated[str, Meta(description="The working directory, absolute.")]
+    name: Annotated[str | None, Meta(description="What people call it; the key if left out.")] = None
+    agent: Annotated[str | None, Meta(description="The agent of its sessions.")] = None
+    permissions: Annotated[
+        list[Rule], Meta(description="Rules that answer permission prompts; the first match wins.")
+    ] = []
+    limits: Annotated[Limits, Meta(description="Where its clocks differ from the server's.")] = msgspec.field(default_factory=Limits)
+    instructions: Annotated[str | None, Meta(description="Kept with the project for later use.")] = None
+    kickoff: Annotated[str | None, Meta(description="A template for a session's first message.")] = None
+    history_scope: Annotated[Literal["all", "agent"], Meta(description="What an agent is given of the history.")] = "all"
+
+
+class Config(Struct, kw_only=True, forbid_unknown_fields=True):
+    server: ServerSettings = msgspec.field(default_factory=ServerSettings)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    agents: dict[str, AgentSettings] = {}
+    projects: dict[str, ProjectSettings] = {}
+
+
+def merged(*layers: Limits | dict[str, Any]) -> Limits:
+    """Limits where each layer overrides those before it."""
+    values: dict[str, Any] = msgspec.to_builtins(DEFAULT_LIMITS)
+    for layer in layers:
+        given = layer if isinstance(layer, dict) else msgspec.to_builtins(layer)
+        values.update({key: value for key, value in given.items() if value is not None})
+    return msgspec.convert(values, Limits)
+
+
+def load(path: Path | None) -> Config:
+    """The configuration file, or the defaults if there is none."""
+    if path is None or not path.exists():
+        return Config()
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Config)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        where = str(error).replace("`$.", "`").replace("`$`", "the top level")
+        raise ConfigError(f"{path}: {where}. See docs/settings.md for all settings.") from error
+
+
+def data_directory(given: str | None) -> Path:
+    """Where everything is kept: as given, or the user's data directory."""
+    if given:
+        return Path(given).expanduser().absolute()
+    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(base).expanduser().absolute() / "perdure"

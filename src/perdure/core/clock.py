@@ -1,0 +1,18 @@
+"""Times as values: RFC 3339 in UTC with milliseconds. Reading a clock is not done here."""
+
+from datetime import UTC, datetime
+
+
+def stamp(seconds: float) -> str:
+    """Seconds since 1970 as it is written on the wire."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def seconds(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp()
+
+
+def ms_between(start: str, end: str) -> int:
+    """Never negative: a clock may be set back."""
+    return max(0, round((seconds(end) - seconds(start)) * 1000))

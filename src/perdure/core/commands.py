@@ -1,0 +1,112 @@
+"""Commands: what people, programs and clocks ask of a session. Imperative; each may be refused."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+
+class CreateSession(Struct, frozen=True, kw_only=True):
+    session_id: str
+    project: str | None
+    agent: str
+    workdir: str
+    title: str = ""
+    labels: tuple[str, ...] = ()
+    limits: dict[str, Any] = {}
+    model: str | None = None
+    mode: str | None = None
+    parent: str | None = None
+
+
+class SubmitMessage(Struct, frozen=True, kw_only=True):
+    message_id: str
+    text: str
+    agent: str | None = None
+    fresh: bool = False
+    when_busy: Literal["reject", "queue", "interrupt"] = "reject"
+    attachments: tuple[dict[str, Any], ...] = ()
+
+
+class UnqueueMessage(Struct, frozen=True):
+    message_id: str
+
+
+class AbortTurn(Struct, frozen=True):
+    reason: Literal["person", "interrupt", "turn_timeout", "silence"] = "person"
+
+
+class EndSession(Struct, frozen=True):
+    """Stop, close, replace, or end by a timer: they differ in the words that are kept."""
+
+    status: Literal["completed", "stopped", "timed-out", "failed"]
+    reason: str
+
+
+class AnswerPrompt(Struct, frozen=True, kw_only=True):
+    prompt_id: str
+    option_id: str | None = None
+    input: Any = None
+    reason: str | None = None
+    interrupt: bool = False
+    answers: dict[str, Any] | None = None
+    cancel: bool = False
+
+
+class SetConfig(Struct, frozen=True):
+    config_id: str
+    value: Any
+
+
+class UpdateSession(Struct, frozen=True, kw_only=True):
+    title: str | None = None
+    summary: str | None = None
+    labels: tuple[str, ...] | None = None
+    archived: bool | None = None
+
+
+class DetachAgent(Struct, frozen=True):
+    """End the process, keep the session: it comes back with the next message."""
+
+    reason: str
+
+
+class ExpireTurnClock(Struct, frozen=True):
+    """`turn` ran for too long, or was silent for too long."""
+
+    clock: Literal["turn", "silence"]
+    turn: int
+    limit_s: float
+    abort: bool
+
+
+class PrepareLaunch(Struct, frozen=True, kw_only=True):
+    """Record a launch before anything is spawned."""
+
+    launch_id: str
+    agent: str
+    driver: str
+    native_session_id: str | None
+    workdir_id: str
+    fingerprint: str
+
+
+class GiveUpTurn(Struct, frozen=True, kw_only=True):
+    """The running turn has no process and gets none: it was aborted first, or none can be started."""
+
+    code: str
+    message: str
+
+
+Command = (
+    SubmitMessage
+    | UnqueueMessage
+    | AbortTurn
+    | EndSession
+    | AnswerPrompt
+    | SetConfig
+    | UpdateSession
+    | DetachAgent
+    | ExpireTurnClock
+    | PrepareLaunch
+    | GiveUpTurn
+)

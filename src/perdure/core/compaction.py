@@ -1,0 +1,135 @@
+"""Compaction: a finished turn's runs of deltas made into one event each, without losing a position.
+
+Above: the host asks for it when a turn has ended, stores keep the outcome and serve positions inside a run.
+Below: nothing. It is not where anything is kept, and it never joins across a block, a turn or another event:
+the text that a reader puts together is the same before and after.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from perdure.core.events import DELTA_TYPES
+
+JOINED_MAX_BYTES = 256 * 1024
+"""A joined event is one frame on the wire; a longer run becomes several."""
+
+
+class Joined(Struct, frozen=True):
+    """A run of deltas of one block, made into one event. `cuts` are the lengths, in characters of the delta, of the
+    events it was made from, so that a position inside the run can still be served."""
+
+    first_seq: int
+    seq: int
+    body: bytes
+    cuts: list[int]
+
+
+Split = Callable[[bytes, int], bytes]
+"""(body, n): the same event with the first n characters of its delta left out."""
+
+
+class Row(Protocol):
+    """What compaction reads of a stored event."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def first_seq(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def turn(self) -> int | None: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def cuts(self) -> Sequence[int]: ...
+
+
+# Bodies are read as plain objects, not as the event types, so that fields of a newer version are kept.
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def leave_out(body: bytes, n: int) -> bytes:
+    """The same event with the first n characters of its delta left out."""
+    event = _decode(body)
+    event["delta"] = event["delta"][n:]
+    return _encode(event)
+
+
+def part_of_run(body: bytes, first_seq: int, cuts: Sequence[int], after: int, upto: int | None) -> bytes:
+    """What a joined event says of the numbers > after and <= upto."""
+    begin = sum(cuts[: max(0, after + 1 - first_seq)])
+    if upto is None or upto >= first_seq + len(cuts) - 1:
+        return leave_out(body, begin)
+    event = _decode(body)
+    event["delta"] = event["delta"][begin : sum(cuts[: upto + 1 - first_seq])]
+    return _encode(event)
+
+
+def join_runs(rows: Iterable[Row]) -> list[Joined]:
+    """The runs of neighbouring deltas in these events, which are in order. What is alone stays as it is."""
+    runs: list[Joined] = []
+    run: _Run | None = None
+    for row in rows:
+        if run is not None and run.take(row):
+            continue
+        if run is not None:
+            runs.extend(run.joined())
+        run = _Run(row) if _may_be_joined(row) else None
+    if run is not None:
+        runs.extend(run.joined())
+    return runs
+
+
+def _may_be_joined(row: Row) -> bool:
+    if row.type not in DELTA_TYPES:
+        return False
+    return row.first_seq == row.seq or len(row.cuts) == row.seq - row.first_seq + 1
+
+
+class _Run:
+    """Deltas of one block that follow each other."""
+
+    def __init__(self, row: Row) -> None:
+        self._first = row
+        self._last = row
+        self._event = _decode(row.body)
+        self._deltas: list[str] = []
+        self._cuts: list[int] = []
+        self._bytes = 0
+        self._count = 0
+        self._add(row, self._event)
+
+    def _add(self, row: Row, event: dict[str, Any]) -> None:
+        delta = event["delta"]
+        self._last = row
+        self._event = event
+        self._deltas.append(delta)
+        self._cuts.extend(row.cuts or (len(delta),))
+        self._bytes += len(row.body)
+        self._count += 1
+
+    def take(self, row: Row) -> bool:
+        """Whether this event goes on where the run stands; if so it is now part of it."""
+        if not _may_be_joined(row) or row.first_seq != self._last.seq + 1:
+            return False
+        if row.type != self._first.type or row.turn != self._first.turn:
+            return False
+        if self._bytes + len(row.body) > JOINED_MAX_BYTES:
+            return False
+        event = _decode(row.body)
+        if event.get("block") != self._event.get("block"):
+            return False
+        self._add(row, event)
+        return True
+
+    def joined(self) -> list[Joined]:
+        if self._count == 1:
+            return []
+        # The last event's other fields (its time above all) are kept, as the joined one carries its number.
+        body = _encode({**self._event, "delta": "".join(self._deltas)})
+        return [Joined(self._first.first_seq, self._last.seq, body, self._cuts)]

@@ -1,0 +1,63 @@
+"""The two kinds of mistake, kept apart.
+
+Refused               a person or program asked for something that can't be done now; it names a code and says what
+                      to do instead. Surfaces turn it into a problem document, an exit code or a sentence.
+  NotFound ...        the same, with the code already chosen
+StoreError            the store can't keep a fact
+  Conflict            somebody else decided first: read again and decide again
+  Fenced              this server no longer owns what it tries to write: stop
+  StoreFull           the disk is full: nothing was written, try again when there is room
+
+An agent's mistake is neither: it becomes an event. Anything else that is raised is a bug.
+"""
+
+from typing import Any
+
+STATUS_OF_CODE = {
+    "invalid": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "turn_active": 409,
+    "no_turn_active": 409,
+    "session_ended": 409,
+    "slots_full": 409,
+    "prompt_resolved": 409,
+    "conflict": 409,
+    "too_large": 413,
+    "rate_limited": 429,
+    "agent_unavailable": 503,
+    "unavailable": 503,
+    "internal": 500,
+}
+
+
+class Refused(Exception):
+    """A command that can't be carried out: a code, a sentence that says what to do, and facts that help."""
+
+    def __init__(self, code: str, detail: str, **facts: Any) -> None:
+        assert code in STATUS_OF_CODE, code
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.facts = facts
+
+    @property
+    def status(self) -> int:
+        return STATUS_OF_CODE[self.code]
+
+
+class StoreError(Exception):
+    """The store could not keep a fact. Nothing of the append was written."""
+
+
+class Conflict(StoreError):
+    """Somebody else decided first. Read the session again and decide again."""
+
+
+class Fenced(StoreError):
+    """A newer owner has taken over. This one must stop writing."""
+
+
+class StoreFull(StoreError):
+    """There is no room on the disk. Nothing of the append was written."""

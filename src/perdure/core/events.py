@@ -1,0 +1,358 @@
+"""Events: everything that ever happened in a session, in the words of the wire.
+
+Above: the machine (session.py) makes them, readings (view.py, transcript.py) fold them. Below: nothing.
+An event's JSON is made once and is the same in the store, on the wire and in a downloaded log. It has no
+`seq` of its own: the store gives the number when it commits, and `with_seq` puts it in front.
+A stored event is a fact for ever: fields are added with defaults, never renamed or removed.
+"""
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Struct
+
+StopReason = Literal["end_turn", "cancelled", "failed", "timed_out", "max_turns", "refusal"]
+Context = Literal["live", "resumed", "fresh"]
+ToolStatus = Literal["pending", "in_progress", "completed", "failed"]
+
+
+class Event(Struct, kw_only=True, tag_field="type", omit_defaults=False):
+    """What every event says. `at` and `session_id` are stamped by the log, never by the machine."""
+
+    decisive: ClassVar[bool] = True
+    """Whether the machine reads it. Events that are not decisive never change what is allowed."""
+
+    at: str = ""
+    session_id: str = ""
+    turn: int | None = None
+
+
+# What was said and done ---------------------------------------------------------------------------------------
+
+
+class SessionCreated(Event, tag="session_created"):
+    session: dict[str, Any]
+
+
+class UserMessage(Event, tag="user_message"):
+    message_id: str
+    text: str
+    agent: str
+    attachments: list[dict[str, Any]] = []
+
+
+class TurnStart(Event, tag="turn_start"):
+    run_id: str
+    message_id: str
+    agent: str
+    context: Context
+    context_reason: str
+    native_session_id: str | None = None
+
+
+class AssistantText(Event, tag="assistant_text"):
+    decisive: ClassVar[bool] = False
+    block: int
+    delta: str
+
+
+class AssistantThinking(Event, tag="assistant_thinking"):
+    decisive: ClassVar[bool] = False
+    block: int
+    delta: str
+
+
+class ToolUse(Event, tag="tool_use"):
+    tool_id: str
+    name: str
+    kind: str = "other"
+    title: str = ""
+    input: Any = None
+    parent_tool_id: str | None = None
+
+
+class ToolUpdate(Event, tag="tool_update"):
+    decisive: ClassVar[bool] = False
+    tool_id: str
+    status: ToolStatus = "in_progress"
+    content: str | None = None
+    diff: list[dict[str, Any]] | None = None
+    locations: list[dict[str, Any]] | None = None
+    is_error: bool = False
+    title: str | None = None
+    input: Any = None
+
+
+class ToolResult(Event, tag="tool_result"):
+    tool_id: str
+    status: ToolStatus = "completed"
+    content: str | None = None
+    diff: list[dict[str, Any]] | None = None
+    locations: list[dict[str, Any]] | None = None
+    is_error: bool = False
+    title: str | None = None
+    input: Any = None
+
+
+class PlanEntry(Struct):
+    content: str
+    status: str = "pending"
+    priority: str = "medium"
+
+
+class Plan(Event, tag="plan"):
+    entries: list[PlanEntry]
+
+
+class Usage(Event, tag="usage"):
+    """Absolute figures of this turn so far; the last one of a turn counts."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost_usd: float | None = None
+    context_used: int | None = None
+    context_size: int | None = None
+
+
+class TurnEnd(Event, tag="turn_end"):
+    stop_reason: StopReason
+    exit_code: int | None = None
+    duration_ms: int = 0
+    usage: dict[str, Any] | None = None
+    cost_usd: float | None = None
+    input_bytes: int | None = None
+    confirmed: bool = False
+    """Ended by the agent's own word, so that its native session holds this turn."""
+    poisoned: bool = False
+    """The agent's native session can't be used again (over-long, corrupt)."""
+
+
+class WaitingForInput(Event, tag="waiting_for_input"):
+    pass
+
+
+class SessionEnd(Event, tag="session_end"):
+    status: str
+    reason: str
+
+
+# Prompts that wait --------------------------------------------------------------------------------------------
+
+
+class PromptOption(Struct):
+    option_id: str
+    name: str
+    kind: Literal["allow_once", "allow_always", "reject_once", "reject_always"]
+
+
+class Choice(Struct):
+    label: str
+    description: str = ""
+
+
+class Question(Struct):
+    question_id: str
+    question: str
+    header: str = ""
+    multiple: bool = False
+    options: list[Choice] = []
+
+
+class PendingPrompt(Event, tag="pending_prompt"):
+    prompt_id: str
+    kind: Literal["permission", "question"]
+    title: str
+    tool_id: str | None = None
+    tool: str | None = None
+    input: Any = None
+    asked_at: str = ""
+    options: list[PromptOption] = []
+    questions: list[Question] = []
+
+
+class PromptResolved(Event, tag="prompt_resolved"):
+    """`answer` is what the agent is told, so that a new owner can deliver it."""
+
+    prompt_id: str
+    by: Literal["person", "rule", "agent", "server"]
+    outcome: Literal["allowed", "denied", "answered", "cancelled", "withdrawn", "discarded", "agent_lost"]
+    delivered: bool
+    answer: dict[str, Any] | None = None
+
+
+# The queue, and what people ask for -----------------------------------------------------------------------------
+
+
+class MessageQueued(Event, tag="message_queued"):
+    message_id: str
+    text: str
+    agent: str | None = None
+    fresh: bool = False
+    first: bool = False
+    attachments: list[dict[str, Any]] = []
+
+
+class MessageUnqueued(Event, tag="message_unqueued"):
+    message_id: str
+    text: str
+    reason: Literal["sent", "removed", "session_ended"] = "removed"
+
+
+class AbortRequested(Event, tag="abort_requested"):
+    """The turn is to be interrupted; it ends when the agent says so, or is made to."""
+
+    reason: Literal["person", "interrupt", "turn_timeout", "silence", "stop"]
+
+
+class SessionUpdated(Event, tag="session_updated"):
+    """Only what changed is set."""
+
+    summary: str | None = None
+    labels: list[str] | None = None
+    archived: bool | None = None
+
+
+class Title(Event, tag="title"):
+    title: str
+    by: Literal["person", "message", "agent"] = "person"
+
+
+class Config(Event, tag="config"):
+    """A person's choice (`requested`) or what the agent says is so."""
+
+    config_id: str
+    value: Any
+    requested: bool = False
+    options: list[dict[str, Any]] | None = None
+
+
+# The agent's process ------------------------------------------------------------------------------------------------
+
+
+class AgentLaunched(Event, tag="agent_launched"):
+    """Recorded before anything is spawned: a launch that is not here never ran."""
+
+    launch_id: str
+    agent: str
+    driver: str
+    native_session_id: str | None = None
+    workdir_id: str = ""
+    fingerprint: str = ""
+
+
+class AgentAttached(Event, tag="agent_attached"):
+    agent: str
+    pid: int | None
+    native_session_id: str | None
+    reason: str
+    launch_id: str = ""
+    models: dict[str, Any] | None = None
+    modes: dict[str, Any] | None = None
+    config_options: list[dict[str, Any]] | None = None
+
+
+class AgentDetached(Event, tag="agent_detached"):
+    agent: str
+    pid: int | None
+    native_session_id: str | None
+    reason: str
+    launch_id: str = ""
+
+
+class ContextFallback(Event, tag="context_fallback"):
+    """The planned context could not be had; this turn goes on with the full transcript."""
+
+    reason: str
+    poisoned: bool = False
+    """The native session must never be used again."""
+
+
+class DriverFallback(Event, tag="driver_fallback"):
+    from_driver: str = msgspec.field(name="from")
+    to: str
+    reason: str
+
+
+class HistoryChanged(Event, tag="history_changed"):
+    change: str
+    bumped: list[str]
+
+
+class WaitingUntil(Event, tag="waiting_until"):
+    until: str | None
+    reason: str
+
+
+class System(Event, tag="system"):
+    message: str
+    code: str
+
+
+class Error(Event, tag="error"):
+    message: str
+    code: str
+    detail: str | None = None
+
+
+AnyEvent = (
+    SessionCreated
+    | UserMessage
+    | TurnStart
+    | AssistantText
+    | AssistantThinking
+    | ToolUse
+    | ToolUpdate
+    | ToolResult
+    | Plan
+    | Usage
+    | TurnEnd
+    | WaitingForInput
+    | SessionEnd
+    | PendingPrompt
+    | PromptResolved
+    | MessageQueued
+    | MessageUnqueued
+    | AbortRequested
+    | SessionUpdated
+    | Title
+    | Config
+    | AgentLaunched
+    | AgentAttached
+    | AgentDetached
+    | ContextFallback
+    | DriverFallback
+    | HistoryChanged
+    | WaitingUntil
+    | System
+    | Error
+)
+
+DELTA_TYPES = ("assistant_text", "assistant_thinking")
+"""The types whose neighbours of one block may be joined: before they get a number, and by compaction."""
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+def type_of(event: Event) -> str:
+    """The event's name on the wire."""
+    return str(type(event).__struct_config__.tag)
+
+
+def encode(event: Event) -> bytes:
+    """The event's JSON without its `seq`: what is stored."""
+    return _encoder.encode(event)
+
+
+def decode(body: bytes) -> AnyEvent:
+    """An event from its stored JSON."""
+    return _decoder.decode(body)
+
+
+def with_seq(seq: int, body: bytes, first_seq: int | None = None) -> bytes:
+    """The JSON that people see: the stored one with its number in front."""
+    if first_seq is not None and first_seq != seq:
+        return b'{"seq":%d,"first_seq":%d,%b' % (seq, first_seq, body[1:])
+    return b'{"seq":%d,%b' % (seq, body[1:])

@@ -1,0 +1,321 @@
+"""How each event changes the machine's state. Total: it never refuses and never looks at anything but its two values.
+
+`evolve` changes the state it is given; whoever needs the old one forks first (state.py).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.core import events as ev
+from perdure.core.clock import ms_between
+from perdure.core.state import Attached, Binding, Queued, Session, Turn
+
+RESOLVED_PROMPTS_KEPT = 100
+POISONED_KEPT = 100
+TOTALS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd")
+
+
+def evolve(state: Session, event: ev.Event) -> None:
+    change = _CHANGES.get(type(event))
+    if change is not None:
+        change(state, event)
+
+
+def created(event: ev.SessionCreated) -> Session:
+    """The first state, from the first event."""
+    given = event.session
+    return Session(
+        id=event.session_id,
+        project=given["project"],
+        agent=given["agent"],
+        workdir=given["workdir"],
+        created_at=event.at,
+        last_active_at=event.at,
+        title=given.get("title", ""),
+        title_by="person" if given.get("title") else "",
+        labels=list(given.get("labels", [])),
+        parent=given.get("parent"),
+        limits=dict(given.get("limits", {})),
+        model=given.get("model"),
+        mode=given.get("mode"),
+    )
+
+
+def _user_message(state: Session, event: ev.UserMessage) -> None:
+    state.last_active_at = event.at
+
+
+def _turn_start(state: Session, event: ev.TurnStart) -> None:
+    number = event.turn or 0
+    state.phase = "working"
+    state.agent = event.agent
+    state.started_at = state.started_at or event.at
+    state.last_turn = number
+    state.turn_count += 1
+    state.error = None
+    if state.visible and state.visible[-1][1] == number - 1:
+        state.visible[-1][1] = number
+    else:
+        state.visible.append([number, number])
+    state.turn = Turn(
+        turn=number,
+        run_id=event.run_id,
+        message_id=event.message_id,
+        agent=event.agent,
+        started_at=event.at,
+        context=event.context,
+        context_reason=event.context_reason,
+        native_session_id=event.native_session_id,
+    )
+    _mark_used(state)
+
+
+def _mark_used(state: Session) -> None:
+    """From here until the agent says that the turn is over, its native session may hold half a turn."""
+    assert state.turn is not None
+    binding = state.bindings.get(state.turn.agent)
+    if binding is not None and binding.native_session_id == state.turn.native_session_id:
+        binding.confirmed = False
+    if state.attached is not None and state.attached.opened:
+        state.attached.used = True
+        _bind(state, state.attached)
+
+
+def _bind(state: Session, attached: Attached) -> None:
+    """Pin the agent's own session as soon as its id is known; it is confirmed when a turn ends by the agent's word."""
+    if attached.native_session_id is None:
+        return
+    binding = state.bindings.get(attached.agent)
+    if binding is None or binding.native_session_id != attached.native_session_id:
+        state.bindings[attached.agent] = Binding(
+            native_session_id=attached.native_session_id,
+            workdir_id=attached.workdir_id,
+            fingerprint=attached.fingerprint,
+            epoch=state.epochs.get(attached.agent, 0),
+        )
+
+
+def _turn_end(state: Session, event: ev.TurnEnd) -> None:
+    turn = state.turn
+    if turn is None:
+        return
+    turn.ended_at = event.at
+    turn.duration_ms = event.duration_ms
+    turn.stop_reason = event.stop_reason
+    turn.exit_code = event.exit_code
+    turn.input_bytes = event.input_bytes
+    turn.open_tools = []
+    if event.usage is not None:
+        turn.usage = event.usage
+    if event.cost_usd is not None:
+        turn.cost_usd = event.cost_usd
+    for key in TOTALS:
+        value = (turn.usage or {}).get(key)
+        if value is not None:
+            state.usage[key] = state.usage.get(key, 0) + value
+    if event.poisoned:
+        _poison(state, turn.agent)
+    attached = state.attached
+    if event.confirmed and attached is not None and attached.agent == turn.agent:
+        binding = state.bindings.get(turn.agent)
+        if binding is not None and binding.native_session_id == attached.native_session_id:
+            binding.confirmed = True
+            binding.last_turn = turn.turn
+    if state.phase != "ended":
+        state.phase = "idle"
+    state.abort_reason = None
+    state.abort_requested_at = None
+    state.last_active_at = event.at
+
+
+def _tool_use(state: Session, event: ev.ToolUse) -> None:
+    if state.turn is not None:
+        state.turn.tool_ran = True
+        if event.tool_id not in state.turn.open_tools:
+            state.turn.open_tools.append(event.tool_id)
+
+
+def _tool_result(state: Session, event: ev.ToolResult) -> None:
+    if state.turn is not None and event.tool_id in state.turn.open_tools:
+        state.turn.open_tools.remove(event.tool_id)
+
+
+def _usage(state: Session, event: ev.Usage) -> None:
+    if state.turn is None:
+        return
+    figures: dict[str, Any] = dict(state.turn.usage or {})
+    for key in (*TOTALS, "context_used", "context_size"):
+        value = getattr(event, key)
+        if value is not None:
+            figures[key] = value
+    state.turn.usage = figures
+    if event.cost_usd is not None:
+        state.turn.cost_usd = event.cost_usd
+
+
+def _pending_prompt(state: Session, event: ev.PendingPrompt) -> None:
+    if state.turn is not None and not state.prompts:
+        state.turn.paused_since = event.at
+    state.prompts[event.prompt_id] = event
+
+
+def _prompt_resolved(state: Session, event: ev.PromptResolved) -> None:
+    state.prompts.pop(event.prompt_id, None)
+    state.resolved_prompts = [*state.resolved_prompts, event.prompt_id][-RESOLVED_PROMPTS_KEPT:]
+    turn = state.turn
+    if turn is not None and not state.prompts and turn.paused_since is not None:
+        turn.paused_ms += ms_between(turn.paused_since, event.at)
+        turn.paused_since = None
+
+
+def _message_queued(state: Session, event: ev.MessageQueued) -> None:
+    queued = Queued(
+        message_id=event.message_id,
+        text=event.text,
+        agent=event.agent,
+        fresh=event.fresh,
+        attachments=event.attachments,
+        queued_at=event.at,
+    )
+    state.queue.insert(0 if event.first else len(state.queue), queued)
+
+
+def _message_unqueued(state: Session, event: ev.MessageUnqueued) -> None:
+    state.queue = [queued for queued in state.queue if queued.message_id != event.message_id]
+
+
+def _abort_requested(state: Session, event: ev.AbortRequested) -> None:
+    state.phase = "aborting"
+    state.abort_reason = event.reason
+    state.abort_requested_at = event.at
+
+
+def _session_updated(state: Session, event: ev.SessionUpdated) -> None:
+    if event.summary is not None:
+        state.summary = event.summary
+    if event.labels is not None:
+        state.labels = list(event.labels)
+    if event.archived is not None:
+        state.archived = event.archived
+
+
+def _title(state: Session, event: ev.Title) -> None:
+    state.title = event.title
+    state.title_by = event.by
+
+
+def _config(state: Session, event: ev.Config) -> None:
+    if event.options is not None:
+        state.config_options = event.options
+    if event.config_id == "available_commands":
+        return
+    if event.requested:
+        state.config[event.config_id] = event.value
+    elif state.config_options is not None:
+        for option in state.config_options:
+            if option.get("id") == event.config_id:
+                option["currentValue"] = event.value
+    if event.config_id == "model":
+        state.model = str(event.value)
+    elif event.config_id == "mode":
+        state.mode = str(event.value)
+
+
+def _agent_launched(state: Session, event: ev.AgentLaunched) -> None:
+    state.attached = Attached(
+        launch_id=event.launch_id,
+        agent=event.agent,
+        driver=event.driver,
+        workdir_id=event.workdir_id,
+        fingerprint=event.fingerprint,
+        since=event.at,
+        native_session_id=event.native_session_id,
+    )
+
+
+def _agent_attached(state: Session, event: ev.AgentAttached) -> None:
+    attached = state.attached
+    if attached is None or attached.launch_id != event.launch_id:
+        return
+    attached.pid = event.pid
+    attached.native_session_id = event.native_session_id
+    attached.opened = True
+    for key in ("models", "modes", "config_options"):
+        value = getattr(event, key)
+        if value is not None:
+            setattr(state, key, value)
+    if state.working and state.turn is not None and state.turn.agent == attached.agent:
+        attached.used = True
+        _bind(state, attached)
+
+
+def _agent_detached(state: Session, event: ev.AgentDetached) -> None:
+    if state.attached is not None and state.attached.launch_id == event.launch_id:
+        state.attached = None
+        state.last_active_at = event.at
+
+
+def _context_fallback(state: Session, event: ev.ContextFallback) -> None:
+    turn = state.turn
+    if turn is None:
+        return
+    turn.attempt += 1
+    turn.context = "fresh"
+    turn.context_reason = event.reason
+    turn.native_session_id = None
+    if event.poisoned:
+        _poison(state, turn.agent)
+    if state.attached is not None:
+        state.attached.opened = False
+        state.attached.native_session_id = None
+
+
+def _poison(state: Session, agent: str) -> None:
+    """This native session is never used again."""
+    binding = state.bindings.pop(agent, None)
+    if binding is not None:
+        state.poisoned = [*state.poisoned, binding.native_session_id][-POISONED_KEPT:]
+
+
+def _waiting_until(state: Session, event: ev.WaitingUntil) -> None:
+    state.waiting_until = event.until
+
+
+def _error(state: Session, event: ev.Error) -> None:
+    state.error = event.message
+    if state.turn is not None and event.turn == state.turn.turn:
+        state.turn.error = event.message
+
+
+def _session_end(state: Session, event: ev.SessionEnd) -> None:
+    state.phase = "ended"
+    state.status = event.status
+    state.ended_at = event.at
+    state.last_active_at = event.at
+    if event.status == "failed":
+        state.error = event.reason
+
+
+_CHANGES: dict[type[ev.Event], Callable[[Session, Any], None]] = {
+    ev.UserMessage: _user_message,
+    ev.TurnStart: _turn_start,
+    ev.TurnEnd: _turn_end,
+    ev.ToolUse: _tool_use,
+    ev.ToolResult: _tool_result,
+    ev.Usage: _usage,
+    ev.PendingPrompt: _pending_prompt,
+    ev.PromptResolved: _prompt_resolved,
+    ev.MessageQueued: _message_queued,
+    ev.MessageUnqueued: _message_unqueued,
+    ev.AbortRequested: _abort_requested,
+    ev.SessionUpdated: _session_updated,
+    ev.Title: _title,
+    ev.Config: _config,
+    ev.AgentLaunched: _agent_launched,
+    ev.AgentAttached: _agent_attached,
+    ev.AgentDetached: _agent_detached,
+    ev.ContextFallback: _context_fallback,
+    ev.WaitingUntil: _waiting_until,
+    ev.Error: _error,
+    ev.SessionEnd: _session_end,
+}

@@ -1,0 +1,75 @@
+"""What an agent did that is not content: the facts that drivers and the runner report to the machine.
+
+Content is reported as events (core/events.py). Commands may be refused; these may not: the machine turns each into
+events, or ignores it because its launch or turn is no longer the session's.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+
+class SessionOpened(Struct, frozen=True):
+    """The agent's own session is there. `resumed` says that it is the one that was asked for."""
+
+    native_session_id: str
+    resumed: bool
+    models: dict[str, Any] | None = None
+    modes: dict[str, Any] | None = None
+    config_options: list[dict[str, Any]] | None = None
+    capabilities: dict[str, Any] = {}
+
+
+class ResumeRefused(Struct, frozen=True):
+    """The native session can't be had. The held prompt is forgotten; the runner starts over with a new one."""
+
+    reason: str
+    reopens: bool = True
+    """The same process can open a new session; else it is let go and another one is launched."""
+
+
+class StartFailed(Struct, frozen=True):
+    """No session at all can be had from this process (needs login, wrong protocol version, ...)."""
+
+    code: str
+    message: str
+
+
+class PromptWithdrawn(Struct, frozen=True):
+    """The agent no longer waits for this answer."""
+
+    prompt_id: str
+
+
+class TurnFinished(Struct, frozen=True):
+    """The agent's own word that the turn is over. `poisoned`: its native session can't be used again."""
+
+    turn: int
+    stop_reason: str
+    error_code: str | None = None
+    error_message: str | None = None
+    poisoned: bool = False
+    cost_usd: float | None = None
+    input_bytes: int = 0
+
+
+class Noise(Struct, frozen=True):
+    """A line that is not the protocol (broken JSON, a banner, over-long). Reported once, then counted."""
+
+    sample: str
+    reason: str
+
+
+class AgentExited(Struct, frozen=True):
+    """The process is gone, and everything it wrote has been read. Reported by the runner, not by a driver."""
+
+    how: Literal["exited", "signalled", "ended", "orphaned", "spawn_failed", "lost", "memory", "start_timeout"]
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+    stderr: str = ""
+    delivered: bool = True
+    """Whether the running turn's prompt may have reached the agent. Only if surely not is the turn tried again."""
+    expected: bool = False
+    """A process that ends after each turn did just that."""
+    input_bytes: int | None = None

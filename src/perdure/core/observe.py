@@ -1,0 +1,252 @@
+"""What the machine makes of facts: an agent's content, its word that a turn is over, its death.
+
+The other half of session.py. Facts are never refused, but one whose launch is no longer the session's, or whose turn
+is not the running one, is ignored: whatever an older turn still does can't touch a newer one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure.core import events as ev
+from perdure.core import observations as ob
+from perdure.core.permissions import answer_by_rule
+from perdure.core.session import Decision, World, close_prompts, continue_queue, detach, finish_turn
+from perdure.core.state import Session
+
+CONTENT = (
+    ev.AssistantText,
+    ev.AssistantThinking,
+    ev.ToolUse,
+    ev.ToolUpdate,
+    ev.ToolResult,
+    ev.Plan,
+    ev.PendingPrompt,
+)
+ANY_TIME = (ev.Usage, ev.Config, ev.Title, ev.System)
+
+
+def deltas_only(state: Session, launch_id: str, observations: Sequence[Any]) -> bool:
+    """Whether these facts can be kept without a decision: the fast path of a streaming answer."""
+    attached, turn = state.attached, state.turn
+    if attached is None or attached.launch_id != launch_id or turn is None or not state.working:
+        return False
+    number = turn.turn
+    for fact in observations:
+        if type(fact) not in (ev.AssistantText, ev.AssistantThinking, ev.ToolUpdate) or fact.turn != number:
+            return False
+    return True
+
+
+def observe(
+    state: Session, launch_id: str, observations: Sequence[Any], world: World, *, pid: int | None = None
+) -> Decision:
+    """The events that an agent's facts lead to; none, if the launch is no longer the session's."""
+    decision = Decision(state, world)
+    for fact in observations:
+        attached = decision.state.attached
+        if attached is None or attached.launch_id != launch_id:
+            break
+        if isinstance(fact, CONTENT):
+            _content(decision, fact)
+        elif isinstance(fact, ANY_TIME):
+            _any_time(decision, fact)
+        elif isinstance(fact, ob.SessionOpened):
+            _opened(decision, fact, pid)
+        else:
+            _HANDLERS[type(fact)](decision, fact)
+    return decision
+
+
+def _content(decision: Decision, event: Any) -> None:
+    state = decision.state
+    if not state.working or state.turn is None or event.turn != state.turn.turn:
+        return
+    if not isinstance(event, ev.PendingPrompt):
+        decision.emit(event)
+        return
+    event.asked_at = decision.world.now
+    decision.emit(event)
+    if state.phase == "aborting":
+        _resolve(decision, event, "server", "cancelled", {"cancel": True})
+        return
+    option = answer_by_rule(list(decision.world.rules), event)
+    if option is not None:
+        outcome = "allowed" if option.kind.startswith("allow") else "denied"
+        _resolve(decision, event, "rule", outcome, {"option_id": option.option_id, "kind": option.kind})
+
+
+def _resolve(decision: Decision, prompt: ev.PendingPrompt, by: Any, outcome: Any, answer: dict[str, Any]) -> None:
+    decision.emit(
+        ev.PromptResolved(
+            turn=prompt.turn, prompt_id=prompt.prompt_id, by=by, outcome=outcome, delivered=True, answer=answer
+        )
+    )
+
+
+def _any_time(decision: Decision, event: Any) -> None:
+    state = decision.state
+    running = state.turn.turn if state.working and state.turn else None
+    if event.turn is not None and event.turn != running:
+        return
+    if isinstance(event, ev.Title) and state.title_by == "person":
+        return
+    decision.emit(event)
+
+
+def _opened(decision: Decision, fact: ob.SessionOpened, pid: int | None) -> None:
+    attached = decision.state.attached
+    assert attached is not None
+    decision.emit(
+        ev.AgentAttached(
+            agent=attached.agent,
+            pid=pid,
+            native_session_id=fact.native_session_id,
+            reason="resumed" if fact.resumed else "started",
+            launch_id=attached.launch_id,
+            models=fact.models,
+            modes=fact.modes,
+            config_options=fact.config_options,
+        )
+    )
+
+
+def _resume_refused(decision: Decision, fact: ob.ResumeRefused) -> None:
+    """The same turn goes on, once, with the full transcript. The refused id is never used again."""
+    state = decision.state
+    if state.working and state.turn is not None and state.turn.attempt == 1 and not state.turn.tool_ran:
+        if not fact.reopens:
+            detach(decision, "resume_refused")
+        decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=fact.reason, poisoned=True))
+    else:
+        _start_failed(decision, ob.StartFailed("resume_refused", fact.reason))
+
+
+def _start_failed(decision: Decision, fact: ob.StartFailed) -> None:
+    state = decision.state
+    error = ev.Error(code=fact.code, message=fact.message)
+    close_prompts(decision, "agent_lost")
+    detach(decision, fact.code)
+    if state.working:
+        finish_turn(decision, "failed", error=error)
+        continue_queue(decision)
+    else:
+        decision.emit(error)
+
+
+def _withdrawn(decision: Decision, fact: ob.PromptWithdrawn) -> None:
+    prompt = decision.state.prompts.get(fact.prompt_id)
+    if prompt is not None:
+        decision.emit(
+            ev.PromptResolved(
+                turn=prompt.turn, prompt_id=prompt.prompt_id, by="agent", outcome="withdrawn", delivered=False
+            )
+        )
+
+
+def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
+    state = decision.state
+    if not state.working or state.turn is None or fact.turn != state.turn.turn:
+        return
+    error = None
+    stop_reason: Any = fact.stop_reason
+    if state.abort_reason in ("turn_timeout", "silence"):
+        stop_reason, error = "timed_out", _timed_out(state)
+    elif state.phase == "aborting":
+        stop_reason = "cancelled"
+    elif fact.error_message is not None:
+        stop_reason = "failed"
+        error = ev.Error(code=fact.error_code or "agent_error", message=fact.error_message)
+    if fact.poisoned:
+        detach(decision, "native_session_poisoned")
+    finish_turn(
+        decision,
+        stop_reason,
+        error=error,
+        confirmed=not fact.poisoned and fact.error_message is None and fact.stop_reason != "failed",
+        poisoned=fact.poisoned,
+        cost_usd=fact.cost_usd,
+        input_bytes=fact.input_bytes,
+    )
+    continue_queue(decision)
+
+
+def _timed_out(state: Session) -> ev.Error:
+    what = "ran longer than its limit" if state.abort_reason == "turn_timeout" else "was silent longer than its limit"
+    return ev.Error(
+        code=str(state.abort_reason),
+        message=f"The turn {what} and was stopped. What was said is kept; send a message to go on.",
+    )
+
+
+def _noise(decision: Decision, fact: ob.Noise) -> None:
+    state = decision.state
+    decision.emit(
+        ev.System(
+            turn=state.turn.turn if state.working and state.turn else None,
+            code="agent_noise",
+            message=f"The agent wrote something that is not its protocol ({fact.reason}): {fact.sample}",
+        )
+    )
+
+
+def _exited(decision: Decision, fact: ob.AgentExited) -> None:
+    """The end of the process. A running turn fails with what it said, unless its prompt surely never arrived."""
+    state = decision.state
+    attached, turn = state.attached, state.turn
+    assert attached is not None
+    if state.phase == "working" and turn is not None and turn.attempt == 1:
+        resuming = turn.context == "resumed" and not attached.opened
+        if (not fact.delivered and fact.how != "spawn_failed") or resuming:
+            detach(decision, "exited")
+            decision.emit(
+                ev.ContextFallback(turn=turn.turn, reason=f"agent_gone: {exit_words(fact)}", poisoned=resuming)
+            )
+            return
+    if state.working and turn is not None:
+        error: ev.Error | None = ev.Error(
+            code="agent_exited",
+            message=f"The agent {exit_words(fact)}. What it said is kept; send a message to go on.",
+            detail=fact.stderr or None,
+        )
+        stop_reason: Any = "failed"
+        if state.abort_reason in ("turn_timeout", "silence"):
+            stop_reason, error = "timed_out", _timed_out(state)
+        elif state.phase == "aborting":
+            stop_reason, error = "cancelled", None
+        close_prompts(decision, "agent_lost")
+        detach(decision, exit_reason(fact))
+        finish_turn(decision, stop_reason, exit_code=fact.exit_code, error=error, input_bytes=fact.input_bytes)
+        continue_queue(decision)
+    else:
+        detach(decision, exit_reason(fact))
+
+
+def exit_reason(fact: ob.AgentExited) -> str:
+    return {"ended": "ended", "orphaned": "orphaned", "lost": "keeper_lost"}.get(fact.how, "exited")
+
+
+def exit_words(fact: ob.AgentExited) -> str:
+    """For people: how the process ended."""
+    if fact.how == "spawn_failed":
+        return f"could not be started: {fact.error or 'unknown reason'}"
+    if fact.how == "memory":
+        return "was ended because it used more memory than its limit"
+    if fact.how == "start_timeout":
+        return "was ended because it did not open its session in time"
+    if fact.how == "lost":
+        return "was lost together with the process that held it"
+    if fact.how == "orphaned":
+        return "was ended because nothing watched it for too long"
+    if fact.signal is not None:
+        return f"was killed by signal {fact.signal}"
+    return f"ended by itself (exit code {fact.exit_code})"
+
+
+_HANDLERS: dict[type[Any], Callable[[Decision, Any], None]] = {
+    ob.ResumeRefused: _resume_refused,
+    ob.StartFailed: _start_failed,
+    ob.PromptWithdrawn: _withdrawn,
+    ob.TurnFinished: _turn_finished,
+    ob.Noise: _noise,
+    ob.AgentExited: _exited,
+}

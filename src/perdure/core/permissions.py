@@ -1,0 +1,46 @@
+"""Permission rules: which prompts are answered without a person. First match wins; no match asks."""
+
+import json
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from perdure.core.events import PendingPrompt, PromptOption
+
+
+class Rule(Struct, frozen=True):
+    tool: str
+    pattern: str = "*"
+    action: Literal["allow", "ask", "deny"] = "ask"
+
+
+def subject(tool_input: Any) -> str:
+    """What a pattern is matched against: the command, the path, or the whole input as JSON."""
+    if isinstance(tool_input, str):
+        return tool_input
+    if isinstance(tool_input, dict):
+        for key in ("command", "file_path", "path", "url", "pattern", "query"):
+            value = tool_input.get(key)
+            if isinstance(value, str):
+                return value
+    return json.dumps(tool_input, sort_keys=True, default=str)
+
+
+def answer_by_rule(rules: list[Rule], prompt: PendingPrompt) -> PromptOption | None:
+    """The option that the first matching rule chooses, or None: ask the person."""
+    if prompt.kind != "permission":
+        return None
+    names = {prompt.tool, prompt.title} - {None, ""}
+    text = subject(prompt.input)
+    for rule in rules:
+        if any(fnmatchcase(str(name), rule.tool) for name in names) and fnmatchcase(text, rule.pattern):
+            if rule.action == "ask":
+                return None
+            wanted = ("allow_once", "allow_always") if rule.action == "allow" else ("reject_once", "reject_always")
+            for kind in wanted:
+                for option in prompt.options:
+                    if option.kind == kind:
+                        return option
+            return None
+    return None

@@ -1,0 +1,87 @@
+"""Whether a turn may go on in the agent's own session, or must be given the whole transcript.
+
+One pure function; its plan is the only source of both halves: what the agent is asked to open, and what it is told.
+`live` and `resumed` send the new message alone, `fresh` opens a new native session and sends the full transcript.
+Sending neither context nor transcript can't be expressed.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from perdure.core.state import Attached, Binding
+
+
+class AgentFacts(Struct, frozen=True, kw_only=True):
+    """What is known of an agent on this machine, for one working directory."""
+
+    driver: str
+    can_resume: bool
+    workdir_id: str
+    fingerprint: str
+    resume: Literal["auto", "never"] = "auto"
+
+
+class Plan(Struct, frozen=True):
+    context: Literal["live", "resumed", "fresh"]
+    reason: str
+    native_session_id: str | None = None
+    guards: dict[str, bool] = {}
+    """Each guard that was looked at, and whether it held."""
+
+
+def resolve_resume(
+    *,
+    agent: str,
+    facts: AgentFacts,
+    fresh: bool,
+    binding: Binding | None,
+    epoch: int,
+    poisoned: list[str],
+    attached: Attached | None,
+    last_visible_turn: int,
+) -> Plan:
+    """The plan for the next turn. Guards in order; the first that fails is the reason."""
+    live = (
+        attached is not None
+        and attached.agent == agent
+        and attached.opened
+        and binding is not None
+        and attached.native_session_id == binding.native_session_id
+    )
+    guards: dict[str, bool] = {}
+
+    def holds(name: str, value: bool) -> bool:
+        guards[name] = value
+        return value
+
+    reason = ""
+    if not holds("has_history", last_visible_turn > 0):
+        reason = "first_turn"
+    elif not holds("not_asked_fresh", not fresh):
+        reason = "fresh_requested"
+    elif not holds("resume_on", facts.resume != "never"):
+        reason = "resume_off"
+    elif not holds("has_binding", binding is not None) or binding is None:
+        reason = "no_native_session"
+    elif not holds("not_poisoned", binding.native_session_id not in poisoned):
+        reason = "native_session_poisoned"
+    elif not holds("prior_answer", binding.last_turn > 0):
+        reason = "no_prior_answer"
+    elif not holds("confirmed", binding.confirmed):
+        reason = "last_turn_not_confirmed"
+    elif not holds("same_epoch", binding.epoch == epoch):
+        reason = "history_changed"
+    elif not holds("saw_all_turns", binding.last_turn == last_visible_turn):
+        reason = "missed_turns"
+    elif not holds("same_workdir", binding.workdir_id == facts.workdir_id):
+        reason = "workdir_changed"
+    elif not holds("same_runtime", binding.fingerprint == facts.fingerprint):
+        reason = "runtime_changed"
+    elif live:
+        return Plan("live", "process_holds_context", binding.native_session_id, guards)
+    elif not holds("agent_can_resume", facts.can_resume):
+        reason = "agent_cannot_resume"
+    else:
+        return Plan("resumed", "native_session_confirmed", binding.native_session_id, guards)
+    return Plan("fresh", reason, None, guards)

@@ -1,0 +1,148 @@
+"""The machine's memory of one session: what must be known to decide, and nothing that grows with its length.
+
+Folded from decisive events by evolve.py, stored beside them, and exact at any moment: text is in view.py, finished
+turns and messages are rows in the store.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from perdure.core.events import PendingPrompt
+
+
+class Turn(Struct, kw_only=True):
+    """One user message worked to its end; the public fields, then what only the machine needs."""
+
+    turn: int
+    run_id: str
+    message_id: str
+    agent: str
+    started_at: str
+    ended_at: str | None = None
+    duration_ms: int | None = None
+    stop_reason: str | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    usage: dict[str, Any] | None = None
+    cost_usd: float | None = None
+    context: str = "fresh"
+    context_reason: str = ""
+    input_bytes: int | None = None
+
+    native_session_id: str | None = None
+    attempt: int = 1
+    tool_ran: bool = False
+    open_tools: list[str] = field(default_factory=list)
+    paused_ms: int = 0
+    paused_since: str | None = None
+
+
+class Queued(Struct, kw_only=True):
+    message_id: str
+    text: str
+    agent: str | None = None
+    fresh: bool = False
+    attachments: list[dict[str, Any]] = field(default_factory=list)
+    queued_at: str = ""
+
+
+class Binding(Struct, kw_only=True):
+    """What is known of one agent's own session. `confirmed`: it holds every turn up to `last_turn`."""
+
+    native_session_id: str
+    workdir_id: str
+    fingerprint: str
+    epoch: int = 0
+    confirmed: bool = False
+    last_turn: int = 0
+
+
+class Attached(Struct, kw_only=True):
+    """The process that belongs to the session now. A launch that is not this one can't touch the session."""
+
+    launch_id: str
+    agent: str
+    driver: str
+    workdir_id: str
+    fingerprint: str
+    since: str
+    pid: int | None = None
+    native_session_id: str | None = None
+    opened: bool = False
+    used: bool = False
+
+
+class Session(Struct, kw_only=True):
+    id: str
+    project: str | None
+    agent: str
+    workdir: str
+    created_at: str
+    title: str = ""
+    title_by: str = ""
+    summary: str = ""
+    labels: list[str] = field(default_factory=list)
+    archived: bool = False
+    parent: str | None = None
+    limits: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    mode: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    models: dict[str, Any] | None = None
+    modes: dict[str, Any] | None = None
+    config_options: list[dict[str, Any]] | None = None
+
+    phase: str = "idle"
+    status: str = "running"
+    started_at: str | None = None
+    last_active_at: str = ""
+    ended_at: str | None = None
+    error: str | None = None
+    waiting_until: str | None = None
+    abort_reason: str | None = None
+    abort_requested_at: str | None = None
+
+    last_turn: int = 0
+    turn_count: int = 0
+    visible: list[list[int]] = field(default_factory=list)
+    """Ranges of visible turns, first and last included."""
+    turn: Turn | None = None
+    """The running turn, or the last one."""
+    turn_after_seq: int = 0
+    """A position before the first event of `turn`: where its view begins to be read."""
+    queue: list[Queued] = field(default_factory=list)
+    prompts: dict[str, PendingPrompt] = field(default_factory=dict)
+    resolved_prompts: list[str] = field(default_factory=list)
+    attached: Attached | None = None
+    bindings: dict[str, Binding] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    poisoned: list[str] = field(default_factory=list)
+    usage: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def working(self) -> bool:
+        return self.phase in ("working", "aborting")
+
+    @property
+    def state(self) -> str:
+        """The word on the wire."""
+        return "processing" if self.working else self.phase
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Session)
+
+
+def dump(state: Session) -> bytes:
+    return _encoder.encode(state)
+
+
+def restore(blob: bytes) -> Session:
+    return _decoder.decode(blob)
+
+
+def fork(state: Session) -> Session:
+    """A copy that can be changed without touching the original."""
+    return restore(dump(state))

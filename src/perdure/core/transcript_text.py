@@ -1,0 +1,144 @@
+"""The text by which an agent is told what its own session does not hold: written and read in this one place.
+
+Above: the runner wraps a message before it is sent; the rehearsal agent unwraps it to know what it was told.
+Below: nothing but the standard library, so that an agent can import it at no cost.
+It is written for a language model to read, and can be read back exactly: `unwrap(wrap(entries, message))` is
+`(entries, message)` for any text. It does not choose what to tell; that is the view's decision.
+
+    This is the conversation so far. ...                 an opening sentence, which is also how it is recognised
+
+    <note>...</note>                                     only if there is a note
+    <conversation kind="transcript">
+    <user turn="1">...</user>
+    <assistant turn="1" agent="claude">...</assistant>
+    </conversation>
+
+    ## New message
+
+    the message, to the end, as it is
+
+Inside the tags, text that looks like one of these tags gets a backslash behind its `<` (and text that already
+looks so escaped gets one more), so nothing that was said can pass for something said by another.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+Role = Literal["user", "assistant"]
+Kind = Literal["transcript", "catch-up"]
+
+
+class Entry(NamedTuple):
+    """One thing that was said. `note` is about it (`interrupted`, ...) and not part of the text."""
+
+    role: Role
+    turn: int
+    agent: str
+    text: str
+    note: str = ""
+
+
+_OPENINGS: dict[Kind, str] = {
+    "transcript": (
+        "This is the conversation so far. Your own session does not hold it: take it as what was said before,"
+        " and answer only the new message at the end."
+    ),
+    "catch-up": (
+        "These turns were added to our conversation since you last answered, some of them by other agents."
+        " Your own session does not hold them: take them as what was said before,"
+        " and answer only the new message at the end."
+    ),
+}
+_OPENING_WITHOUT_TURNS = "The new message is at the end; what stands before it is for your information."
+_HEADING = "## New message\n\n"
+
+_TAG_LIKE = re.compile(r"<(\\*/?(?:conversation|user|assistant|note)\b)", re.IGNORECASE)
+_ESCAPED = re.compile(r"<\\(\\*/?(?:conversation|user|assistant|note)\b)", re.IGNORECASE)
+# Eighteen digits: more would not be a turn, and Python refuses to read thousands.
+_OPEN_TAG = re.compile(
+    r'<(?P<role>user|assistant) turn="(?P<turn>-?[0-9]{1,18})"'
+    r'(?: agent="(?P<agent>[^"]*)")?(?: note="(?P<note>[^"]*)")?>\n'
+)
+_CONVERSATION = re.compile(r'<conversation kind="(?:transcript|catch-up)">\n')
+_CLOSE_CONVERSATION = "</conversation>\n\n"
+_NOTE, _CLOSE_NOTE = "<note>\n", "\n</note>\n\n"
+
+_ATTRIBUTE_ESCAPES = (("&", "&amp;"), ('"', "&quot;"), ("<", "&lt;"), (">", "&gt;"), ("\n", "&#10;"), ("\r", "&#13;"))
+
+
+def wrap(entries: Sequence[Entry], message: str, *, note: str = "", kind: Kind = "transcript") -> str:
+    """The prompt that tells `entries` and then `message`. With nothing to tell it is the message itself."""
+    if not entries and not note and unwrap(message) == ([], message):
+        return message
+    parts = [_OPENINGS[kind] if entries else _OPENING_WITHOUT_TURNS, "\n\n"]
+    if note:
+        parts += [_NOTE, _escape(note), _CLOSE_NOTE]
+    if entries:
+        parts.append(f'<conversation kind="{kind}">\n')
+        parts += [_entry_text(entry) for entry in entries]
+        parts.append(_CLOSE_CONVERSATION)
+    parts += [_HEADING, message]
+    return "".join(parts)
+
+
+def unwrap(prompt: str) -> tuple[list[Entry], str]:
+    """What a prompt tells, and its newest message. A prompt that `wrap` did not make is only a message."""
+    position = _after_opening(prompt)
+    if position is None:
+        return [], prompt
+    if prompt.startswith(_NOTE, position):
+        end = prompt.find(_CLOSE_NOTE, position)
+        if end < 0:
+            return [], prompt
+        position = end + len(_CLOSE_NOTE)
+    entries: list[Entry] = []
+    if opened := _CONVERSATION.match(prompt, position):
+        position = opened.end()
+        while not prompt.startswith(_CLOSE_CONVERSATION, position):
+            tag = _OPEN_TAG.match(prompt, position)
+            close = f"\n</{tag['role']}>\n" if tag else ""
+            end = prompt.find(close, tag.end()) if tag else -1
+            if tag is None or end < 0:
+                return [], prompt
+            entries.append(_entry(tag, prompt[tag.end() : end]))
+            position = end + len(close)
+        position += len(_CLOSE_CONVERSATION)
+    if not prompt.startswith(_HEADING, position):
+        return [], prompt
+    return entries, prompt[position + len(_HEADING) :]
+
+
+def _after_opening(prompt: str) -> int | None:
+    for opening in (*_OPENINGS.values(), _OPENING_WITHOUT_TURNS):
+        if prompt.startswith(opening + "\n\n"):
+            return len(opening) + 2
+    return None
+
+
+def _entry_text(entry: Entry) -> str:
+    agent = f' agent="{_escape_attribute(entry.agent)}"' if entry.agent else ""
+    note = f' note="{_escape_attribute(entry.note)}"' if entry.note else ""
+    return f'<{entry.role} turn="{entry.turn}"{agent}{note}>\n{_escape(entry.text)}\n</{entry.role}>\n'
+
+
+def _entry(tag: re.Match[str], body: str) -> Entry:
+    role: Role = "user" if tag["role"] == "user" else "assistant"
+    agent, note = _unescape_attribute(tag["agent"] or ""), _unescape_attribute(tag["note"] or "")
+    return Entry(role, int(tag["turn"]), agent, _ESCAPED.sub(r"<\1", body), note)
+
+
+def _escape(text: str) -> str:
+    return _TAG_LIKE.sub(r"<\\\1", text)
+
+
+def _escape_attribute(value: str) -> str:
+    for plain, escaped in _ATTRIBUTE_ESCAPES:
+        value = value.replace(plain, escaped)
+    return value
+
+
+def _unescape_attribute(value: str) -> str:
+    for plain, escaped in reversed(_ATTRIBUTE_ESCAPES):
+        value = value.replace(escaped, plain)
+    return value

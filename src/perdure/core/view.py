@@ -1,0 +1,267 @@
+"""A turn as it looks: the fold of its events into parts, for snapshots and transcripts.
+
+A reading of the log, never a source. A live view keeps a bounded tail of text, so that a turn of any length costs a
+bounded amount of memory; a transcript keeps all.
+"""
+
+from typing import Any
+
+import msgspec
+
+from perdure.core import events as ev
+from perdure.core.clock import ms_between
+from perdure.core.state import Session, Turn
+
+LIVE_TEXT_CHARS = 256 * 1024
+TOOL_CONTENT_CHARS = 64 * 1024
+SNAPSHOT_TURNS = 100
+
+
+class TextPart:
+    """A block of text or thought; `offset` characters of its beginning are no longer kept."""
+
+    def __init__(self, kind: str, block: int) -> None:
+        self.kind = kind
+        self.block = block
+        self.chunks: list[str] = []
+        self.length = 0
+        self.offset = 0
+
+    def add(self, delta: str) -> None:
+        self.chunks.append(delta)
+        self.length += len(delta)
+
+    def text(self) -> str:
+        if len(self.chunks) > 1:
+            self.chunks = ["".join(self.chunks)]
+        return self.chunks[0] if self.chunks else ""
+
+    def trim(self, keep: int) -> int:
+        """Keep the last `keep` characters; how many were let go."""
+        text = self.text()
+        drop = max(0, len(text) - keep)
+        if drop:
+            self.chunks = [text[drop:]]
+            self.length -= drop
+            self.offset += drop
+        return drop
+
+
+class TurnView:
+    """The parts of one turn, in order."""
+
+    def __init__(self, turn: int | None, *, live_chars: int | None = LIVE_TEXT_CHARS) -> None:
+        self.turn = turn
+        self.message: dict[str, Any] | None = None
+        self.parts: list[TextPart | dict[str, Any]] = []
+        self.tools: dict[str, dict[str, Any]] = {}
+        self.text_offset = 0
+        self._live_chars = live_chars
+        self._kept = 0
+
+    def fold(self, event: ev.Event) -> None:
+        if event.turn != self.turn:
+            return
+        if isinstance(event, ev.AssistantText):
+            self._text("text", event.block, event.delta)
+        elif isinstance(event, ev.AssistantThinking):
+            self._text("thinking", event.block, event.delta)
+        elif isinstance(event, ev.ToolUse):
+            self._tool_use(event)
+        elif isinstance(event, ev.ToolUpdate | ev.ToolResult):
+            self._tool_update(event)
+        elif isinstance(event, ev.UserMessage):
+            self.message = {
+                "message_id": event.message_id,
+                "text": event.text,
+                "at": event.at,
+                "attachments": event.attachments,
+            }
+        elif isinstance(event, ev.Plan):
+            self._plan(event)
+        elif isinstance(event, ev.PromptResolved | ev.Error | ev.System | ev.ContextFallback):
+            part = msgspec.to_builtins(event)
+            self.parts.append({key: part[key] for key in part if key not in ("session_id", "turn", "answer")})
+
+    def text(self) -> str:
+        """The plain concatenation of the turn's text, from `text_offset` on."""
+        return "".join(part.text() for part in self.parts if isinstance(part, TextPart) and part.kind == "text")
+
+    def show(self) -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = []
+        for part in self.parts:
+            if not isinstance(part, TextPart):
+                shown.append(part)
+            elif part.length or not part.offset:
+                entry = {"type": part.kind, "block": part.block, "text": part.text()}
+                if part.offset:
+                    entry["offset"] = part.offset
+                shown.append(entry)
+        return shown
+
+    def _text(self, kind: str, block: int, delta: str) -> None:
+        last = self.parts[-1] if self.parts else None
+        if not (isinstance(last, TextPart) and last.kind == kind and last.block == block):
+            last = TextPart(kind, block)
+            self.parts.append(last)
+        last.add(delta)
+        self._kept += len(delta)
+        if self._live_chars is not None and self._kept > 2 * self._live_chars:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Let go of the oldest text beyond the bound. Done at twice the bound, so its cost is shared by many deltas."""
+        assert self._live_chars is not None
+        excess = self._kept - self._live_chars
+        for part in self.parts:
+            if excess <= 0:
+                break
+            if isinstance(part, TextPart) and part.length:
+                dropped = part.trim(max(0, part.length - excess))
+                excess -= dropped
+                self._kept -= dropped
+                if part.kind == "text":
+                    self.text_offset += dropped
+
+    def _tool_use(self, event: ev.ToolUse) -> None:
+        tool = {
+            "type": "tool",
+            "tool_id": event.tool_id,
+            "name": event.name,
+            "kind": event.kind,
+            "title": event.title,
+            "status": "pending",
+            "input": event.input,
+            "parent_tool_id": event.parent_tool_id,
+            "started_at": event.at,
+        }
+        self.tools[event.tool_id] = tool
+        self.parts.append(tool)
+
+    def _tool_update(self, event: ev.ToolUpdate | ev.ToolResult) -> None:
+        tool = self.tools.get(event.tool_id)
+        if tool is None:
+            return
+        tool["status"] = event.status
+        for key in ("title", "input", "diff", "locations"):
+            value = getattr(event, key)
+            if value is not None:
+                tool[key] = value
+        if event.content is not None:
+            limit = TOOL_CONTENT_CHARS if self._live_chars is not None else None
+            tool["content"] = event.content if limit is None else event.content[-limit:]
+        if isinstance(event, ev.ToolResult):
+            tool["is_error"] = event.is_error
+            tool["ended_at"] = event.at
+
+    def _plan(self, event: ev.Plan) -> None:
+        entries = [msgspec.to_builtins(entry) for entry in event.entries]
+        for part in self.parts:
+            if isinstance(part, dict) and part["type"] == "plan":
+                part["entries"] = entries
+                return
+        self.parts.append({"type": "plan", "entries": entries})
+
+
+TURN_FIELDS = (
+    "turn",
+    "run_id",
+    "message_id",
+    "agent",
+    "started_at",
+    "ended_at",
+    "duration_ms",
+    "stop_reason",
+    "exit_code",
+    "error",
+    "usage",
+    "cost_usd",
+    "context",
+    "context_reason",
+    "input_bytes",
+)
+TOOL_FIELDS = ("tool_id", "name", "kind", "title", "status", "input", "parent_tool_id")
+
+
+def public_turn(turn: Turn) -> dict[str, Any]:
+    return {name: getattr(turn, name) for name in TURN_FIELDS}
+
+
+def public_prompt(prompt: ev.PendingPrompt) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(prompt)
+    return {key: value for key, value in shown.items() if key not in ("type", "at", "session_id")}
+
+
+def public_session(state: Session, event_count: int) -> dict[str, Any]:
+    """A session as the API shows it, without `turns`."""
+    attached = state.attached
+    binding = state.bindings.get(state.agent)
+    native = attached.native_session_id if attached else None
+    ended = state.ended_at
+    return {
+        "id": state.id,
+        "project": state.project,
+        "agent": state.agent,
+        "title": state.title,
+        "summary": state.summary,
+        "workdir": state.workdir,
+        "labels": state.labels,
+        "archived": state.archived,
+        "state": state.state,
+        "status": state.status,
+        "attached": "ended" if ended else ("live" if attached else "suspended"),
+        "created_at": state.created_at,
+        "started_at": state.started_at,
+        "last_active_at": state.last_active_at,
+        "ended_at": ended,
+        "duration_ms": _duration_ms(state),
+        "event_count": event_count,
+        "turn_count": state.turn_count,
+        "native_session_id": native or (binding.native_session_id if binding else None),
+        "pid": attached.pid if attached else None,
+        "model": state.model,
+        "mode": state.mode,
+        "models": state.models,
+        "modes": state.modes,
+        "config_options": state.config_options,
+        "error": state.error,
+        "parent": state.parent,
+        "limits": state.limits,
+        "queue_length": len(state.queue),
+        "pending_prompts": len(state.prompts),
+        "waiting_until": state.waiting_until,
+        "usage": state.usage,
+    }
+
+
+def _duration_ms(state: Session) -> int | None:
+    if state.ended_at is None:
+        return None
+    return ms_between(state.started_at or state.created_at, state.ended_at)
+
+
+def visible_turns(state: Session) -> list[int]:
+    return [number for first, last in state.visible for number in range(first, last + 1)]
+
+
+def snapshot(state: Session, view: TurnView, seq: int, turns: list[dict[str, Any]], now: str) -> dict[str, Any]:
+    """Everything that a page needs to begin: one value, no replay. Not stored."""
+    return {
+        "seq": seq,
+        "type": "snapshot",
+        "at": now,
+        "session_id": state.id,
+        "turn": state.turn.turn if state.turn else None,
+        "session": {**public_session(state, seq), "turns": turns},
+        "visible_turns": visible_turns(state),
+        "message": view.message,
+        "parts": view.show(),
+        "text": view.text(),
+        "text_offset": view.text_offset,
+        "tools": [{key: tool[key] for key in TOOL_FIELDS} for tool in view.tools.values()],
+        "pending_prompts": [public_prompt(prompt) for prompt in state.prompts.values()],
+        "queue": [
+            {"message_id": queued.message_id, "text": queued.text, "agent": queued.agent, "queued_at": queued.queued_at}
+            for queued in state.queue
+        ],
+    }

@@ -1,0 +1,119 @@
+"""What the agent asks of people, permissions and questions: shown, answered, withdrawn.
+
+Above: the conversation; turns, which end with nothing open. Below: permissions.py, forms.py, tools.py, the outbox.
+Every request gets exactly one answer, and never a JSON-RPC error.
+"""
+
+from typing import Any
+
+from perdure.core.events import PendingPrompt
+from perdure.drivers import jsonrpc
+from perdure.drivers.acp import permissions, tools
+from perdure.drivers.acp.forms import fill_form, read_form
+from perdure.drivers.acp.outbox import Outbox
+from perdure.drivers.acp.state import Asked, Running, State
+from perdure.drivers.base import AnswerPrompt, PromptWithdrawn
+
+
+class Asking:
+    def __init__(self, state: State, out: Outbox) -> None:
+        self._state = state
+        self._out = out
+
+    def permission(self, id: jsonrpc.Id, params: dict[str, Any]) -> None:
+        running = self._live(params)
+        if running is None:
+            # Nobody is there to ask: a request outside a turn is refused rather than left hanging.
+            self._out.write(jsonrpc.result(id, permissions.CANCELLED))
+            return
+        call = params.get("toolCall")
+        tool_id = call.get("toolCallId") if isinstance(call, dict) else None
+        options = permissions.read_options(params.get("options"))
+        prompt = PendingPrompt(
+            turn=running.turn,
+            prompt_id="",
+            kind="permission",
+            title="The agent asks for permission",
+            options=options,
+        )
+        if isinstance(call, dict) and isinstance(tool_id, str):
+            # gemini and hermes announce a tool only here; vibe gives its id and nothing else.
+            for event in tools.upsert(running, call):
+                self._out.emit(event)
+            tool = running.tools[tool_id]
+            given = call.get("rawInput")
+            prompt.title = tool.title or tool.name
+            prompt.tool_id, prompt.tool = tool_id, tool.name
+            prompt.input = tool.input if given is None else given
+        self._ask(Asked(id, "permission", options=options), prompt)
+
+    def question(self, id: jsonrpc.Id, params: dict[str, Any]) -> None:
+        running = self._live(params)
+        if running is None or params.get("mode", "form") != "form":
+            self._out.write(jsonrpc.result(id, {"action": "cancel"}))
+            return
+        message, tool_id = params.get("message"), params.get("toolCallId")
+        title = message if isinstance(message, str) and message else "The agent asks"
+        fields, questions = read_form(params.get("requestedSchema"), title)
+        prompt = PendingPrompt(
+            turn=running.turn,
+            prompt_id="",
+            kind="question",
+            title=title,
+            tool_id=tool_id if isinstance(tool_id, str) else None,
+            questions=questions,
+        )
+        self._ask(Asked(id, "question", fields=fields), prompt)
+
+    def answer(self, order: AnswerPrompt) -> bool:
+        """Tell the agent; whether it was told anything."""
+        asked, answer = self._state.asked.get(order.prompt_id), order.answer
+        if asked is None:
+            return False
+        answers = answer.get("answers")
+        if answer.get("cancel") is True:
+            line = _cancelled(asked)
+        elif asked.kind == "permission" and "option_id" in answer:
+            line = jsonrpc.result(asked.id, permissions.outcome(asked.options, answer["option_id"]))
+        elif asked.kind == "question" and isinstance(answers, dict):
+            line = jsonrpc.result(asked.id, {"action": "accept", "content": fill_form(asked.fields, answers)})
+        else:
+            return False
+        del self._state.asked[order.prompt_id]
+        self._out.write(line)
+        return True
+
+    def withdrawn(self, params: Any) -> None:
+        """The agent takes a request back."""
+        if not isinstance(params, dict) or "requestId" not in params:
+            return
+        for prompt_id, asked in list(self._state.asked.items()):
+            if asked.id == params["requestId"]:
+                self._withdraw(prompt_id, asked)
+
+    def withdraw_all(self) -> None:
+        for prompt_id, asked in list(self._state.asked.items()):
+            self._withdraw(prompt_id, asked)
+
+    def _live(self, params: dict[str, Any]) -> Running | None:
+        state = self._state
+        return state.running if params.get("sessionId", state.session_id) == state.session_id else None
+
+    def _ask(self, asked: Asked, prompt: PendingPrompt) -> None:
+        state = self._state
+        # A number of our own: the agent may use its ids again.
+        state.asked_count += 1
+        prompt.prompt_id = f"{state.launch_id}-{state.asked_count}"
+        state.asked[prompt.prompt_id] = asked
+        self._out.emit(prompt)
+
+    def _withdraw(self, prompt_id: str, asked: Asked) -> None:
+        del self._state.asked[prompt_id]
+        self._out.write(_cancelled(asked))
+        self._out.emit(PromptWithdrawn(prompt_id))
+
+
+def _cancelled(asked: Asked) -> bytes:
+    if asked.kind == "permission":
+        return jsonrpc.result(asked.id, permissions.CANCELLED)
+    return jsonrpc.result(asked.id, {"action": "cancel"})

@@ -1,0 +1,111 @@
+"""What is inside ACP content: text of blocks, entries of plans, figures of usage, blocks of a prompt.
+
+Above: turns.py and tools.py. Below: core events. Functions from values to values; whatever doesn't have the shape
+that the protocol gives it is left out, since agents of all ages send these.
+"""
+
+import math
+from typing import Any
+from urllib.parse import quote
+
+from perdure.core.events import PlanEntry
+from perdure.drivers.base import SendPrompt
+
+
+def block_text(block: Any) -> str:
+    """The text of one content block; a link stands for what can't be shown as text."""
+    if not isinstance(block, dict):
+        return ""
+    if isinstance(block.get("text"), str):
+        return str(block["text"])
+    resource = block.get("resource")
+    if isinstance(resource, dict) and isinstance(resource.get("text"), str):
+        return str(resource["text"])
+    uri = block.get("uri") or (resource.get("uri") if isinstance(resource, dict) else None)
+    if isinstance(uri, str):
+        name = block.get("name")
+        return f"[{name if isinstance(name, str) else uri}]({uri})"
+    return ""
+
+
+def plan_entries(update: dict[str, Any]) -> list[PlanEntry]:
+    entries = update.get("entries")
+    found = []
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("content"), str):
+            status, priority = entry.get("status"), entry.get("priority")
+            found.append(
+                PlanEntry(
+                    content=entry["content"],
+                    status=status if isinstance(status, str) else "pending",
+                    priority=priority if isinstance(priority, str) else "medium",
+                )
+            )
+    return found
+
+
+_FIGURES = {
+    "input_tokens": ("inputTokens", "input_tokens"),
+    "output_tokens": ("outputTokens", "output_tokens"),
+    "cache_read_tokens": ("cachedReadTokens", "cachedInputTokens", "cached_read_tokens"),
+    "cache_write_tokens": ("cachedWriteTokens", "cacheWriteInputTokens", "cached_write_tokens"),
+}
+
+
+def token_figures(usage: Any) -> dict[str, int]:
+    """Token counts in our words, from any of the ways in which agents spell them."""
+    figures: dict[str, int] = {}
+    if isinstance(usage, dict):
+        for name, spellings in _FIGURES.items():
+            for spelling in spellings:
+                count = whole(usage.get(spelling))
+                if count is not None:
+                    figures[name] = count
+                    break
+    return figures
+
+
+def result_figures(result: dict[str, Any]) -> dict[str, int]:
+    """Token counts of a prompt's reply: in `usage`, or in `_meta.quota` (gemini)."""
+    figures = token_figures(result.get("usage"))
+    meta = result.get("_meta")
+    quota = meta.get("quota") if isinstance(meta, dict) else None
+    if not figures and isinstance(quota, dict):
+        figures = token_figures(quota.get("token_count"))
+    return figures
+
+
+def cost_usd(update: dict[str, Any]) -> float | None:
+    """The running total of a usage_update."""
+    cost = update.get("cost")
+    if not isinstance(cost, dict) or cost.get("currency", "USD") != "USD":
+        return None
+    amount = cost.get("amount")
+    if isinstance(amount, bool) or not isinstance(amount, int | float):
+        return None
+    return float(amount) if abs(amount) < 1e12 else None
+
+
+def whole(value: Any) -> int | None:
+    """A count, or None. Bounded, since stores keep 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value) if 0 <= value < 2**53 else None
+
+
+def prompt_blocks(order: SendPrompt) -> list[dict[str, Any]]:
+    """Text and links: the two kinds of block that every agent must take."""
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": order.text}] if order.text else []
+    for attachment in order.attachments:
+        path, uri = attachment.get("path"), attachment.get("uri")
+        if not isinstance(uri, str) and isinstance(path, str):
+            uri = "file://" + quote(path, errors="replace")
+        if not isinstance(uri, str):
+            continue
+        name = attachment.get("name")
+        link: dict[str, Any] = {"type": "resource_link", "uri": uri, "name": name or uri.rsplit("/", 1)[-1] or uri}
+        for ours, theirs in (("mime_type", "mimeType"), ("size", "size")):
+            if attachment.get(ours) is not None:
+                link[theirs] = attachment[ours]
+        blocks.append(link)
+    return blocks

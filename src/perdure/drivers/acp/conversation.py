@@ -1,0 +1,190 @@
+"""One launch of an ACP agent: orders and lines in, and the part of the protocol that each is for.
+
+Above: the runner. Below: opening, turns, asking, choosing. It never raises, whatever the agent sends: what can't be
+read is counted and reported once.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from perdure.core.events import Title
+from perdure.drivers import jsonrpc
+from perdure.drivers.acp import state as memory
+from perdure.drivers.acp.asking import Asking
+from perdure.drivers.acp.choosing import METHODS, Choosing
+from perdure.drivers.acp.opening import SETTLE_METHOD, Opening
+from perdure.drivers.acp.outbox import Outbox
+from perdure.drivers.acp.state import State
+from perdure.drivers.acp.turns import Chunk, Turns
+from perdure.drivers.base import (
+    AnswerPrompt,
+    CancelTurn,
+    CloseSession,
+    Order,
+    SendPrompt,
+    SetConfig,
+    StartSession,
+    Step,
+)
+
+EARLY_UPDATES_MAX_BYTES = 1024 * 1024
+
+_CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
+_CONTENT = (*_CHUNKS, "user_message_chunk", "tool_call", "tool_call_update", "plan")
+"""Updates that belong to a turn: with no prompt in flight they are a replay, or leftovers of an older turn."""
+
+
+class _Update(Struct, rename="camel"):
+    session_id: str
+    update: Chunk
+
+
+_update: msgspec.json.Decoder[_Update] = msgspec.json.Decoder(_Update)
+
+
+class AcpConversation:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._out = Outbox(state)
+        self._asking = Asking(state, self._out)
+        self._choosing = Choosing(state, self._out)
+        self._turns = Turns(state, self._out, self._asking)
+        self._opening = Opening(state, self._out, self._turns)
+
+    def dump(self) -> bytes:
+        return memory.dump(self._state)
+
+    def perform(self, order: Order) -> Step:
+        match order:
+            case StartSession():
+                self._opening.start(order)
+            case SendPrompt():
+                self._state.held.append(order)
+                self._turns.send_next()
+            case CancelTurn():
+                self._turns.cancel(order.turn)
+            case AnswerPrompt():
+                if self._asking.answer(order) and order.answer.get("interrupt") is True:
+                    self._turns.interrupt()
+            case SetConfig():
+                self._choosing.set(order.config_id, order.value)
+            case CloseSession():
+                self._turns.interrupt()
+                self._opening.close()
+        return self._out.step()
+
+    def receive(self, lines: Sequence[bytes]) -> Step:
+        for line in lines:
+            frame = jsonrpc.decode(line)
+            if frame is None:
+                if line.strip():
+                    self._out.strange("line", line[:1024].decode("utf-8", "replace"), "not a JSON-RPC message")
+            elif frame.method is None:
+                self._replied(frame)
+            elif frame.id is not UNSET:
+                self._requested(frame.id, frame.method, jsonrpc.value(frame.params))
+            elif frame.method == "session/update":
+                self._updated(frame.params)
+            elif frame.method == "$/cancel_request":
+                self._asking.withdrawn(jsonrpc.value(frame.params))
+            else:
+                self._out.count(f"notification {frame.method}")
+        return self._out.step()
+
+    def _replied(self, frame: jsonrpc.Frame) -> None:
+        sent = self._state.sent.pop(frame.id, None) if isinstance(frame.id, int) else None
+        if sent is None:
+            self._out.count("late reply")
+            return
+        failure = jsonrpc.failure(frame)
+        found = jsonrpc.value(frame.result) if failure is None else None
+        result: dict[str, Any] = found if isinstance(found, dict) else {}
+        if sent.method == "session/prompt":
+            self._turns.replied(result, failure)
+        elif sent.method in METHODS:
+            self._choosing.replied(sent, result, failure)
+        elif sent.method == "initialize":
+            self._opening.initialized(result, failure)
+        elif sent.method == SETTLE_METHOD:
+            self._state.settling = False
+            self._turns.send_next()
+        elif sent.method in ("session/new", "session/load", "session/resume"):
+            if sent.method == "session/new":
+                self._opening.opened_new(result, failure)
+            else:
+                self._opening.opened_again(sent.method, result, failure)
+            self._begin()
+
+    def _begin(self) -> None:
+        """The session is open: first what the agent said too early, then the wishes, then the prompt."""
+        state = self._state
+        if state.phase != "open":
+            return
+        early, state.early, state.early_bytes = state.early, [], 0
+        for params in early:
+            self._updated(params)
+        self._choosing.set_wanted()
+        self._turns.send_next()
+
+    def _requested(self, id: jsonrpc.Id, method: str, params: Any) -> None:
+        given: dict[str, Any] = params if isinstance(params, dict) else {}
+        if method == "session/request_permission":
+            self._asking.permission(id, given)
+        elif method == "elicitation/create":
+            self._asking.question(id, given)
+        else:
+            self._out.count(f"request {method}")
+            self._out.write(jsonrpc.error(id, jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}"))
+
+    def _updated(self, params: bytes | Raw) -> None:
+        state = self._state
+        head = jsonrpc.read(params, _update)
+        if head is None:
+            sample = bytes(params)[:1024].decode("utf-8", "replace")
+            self._out.strange("update", sample, "an update that lacks its parts")
+            return
+        kind = head.update.kind
+        if state.phase == "opening":
+            self._came_early(kind, bytes(params))
+        elif head.session_id != state.session_id:
+            self._out.strange("session", head.session_id, "an update of a session that is not open")
+        elif kind in _CHUNKS:
+            self._turns.said(head.update)
+        else:
+            found = jsonrpc.value(params)
+            update = found.get("update") if isinstance(found, dict) else None
+            self._noted(kind, update if isinstance(update, dict) else {})
+
+    def _came_early(self, kind: str, params: bytes) -> None:
+        """Before the reply that names the session. There is no turn yet, so content can only be a replay."""
+        state = self._state
+        if kind not in _CONTENT and state.early_bytes < EARLY_UPDATES_MAX_BYTES:
+            state.early.append(params)
+            state.early_bytes += len(params)
+
+    def _noted(self, kind: str, update: dict[str, Any]) -> None:
+        match kind:
+            case "tool_call" | "tool_call_update":
+                self._turns.tool(kind, update)
+            case "plan":
+                self._turns.planned(update)
+            case "usage_update":
+                self._turns.used(update)
+            case "user_message_chunk":
+                # vibe's echo of the prompt.
+                pass
+            case "session_info_update":
+                title, running = update.get("title"), self._state.running
+                if isinstance(title, str) and title:
+                    self._out.emit(Title(turn=running.turn if running is not None else None, title=title, by="agent"))
+            case "config_option_update":
+                self._choosing.options_updated(update)
+            case "current_mode_update":
+                self._choosing.mode_updated(update)
+            case "available_commands_update":
+                self._choosing.commands_updated(update)
+            case _:
+                self._out.strange(f"update {kind}", kind, "an update of unknown kind")

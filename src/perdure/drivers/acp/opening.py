@@ -1,0 +1,169 @@
+"""From a fresh process to an open session: initialize, then a new session or the old one again.
+
+Above: the conversation. Below: settings.py, turns.py, the outbox. Nothing is believed that the reply doesn't say: not
+the protocol version, and not that it is the session that was asked for.
+"""
+
+from typing import Any
+
+from perdure import __version__
+from perdure.drivers import jsonrpc
+from perdure.drivers.acp import settings
+from perdure.drivers.acp.outbox import Outbox
+from perdure.drivers.acp.state import State
+from perdure.drivers.acp.turns import Turns
+from perdure.drivers.base import ResumeRefused, SessionOpened, StartFailed, StartSession
+
+PROTOCOL_VERSION = 1
+SETTLE_METHOD = "_perdure/settled"
+
+_CLIENT = {
+    "protocolVersion": PROTOCOL_VERSION,
+    "clientCapabilities": {
+        "fs": {"readTextFile": False, "writeTextFile": False},
+        "terminal": False,
+        "elicitation": {"form": {}},
+    },
+    "clientInfo": {"name": "perdure", "title": "Perdure", "version": __version__},
+}
+
+
+class Opening:
+    def __init__(self, state: State, out: Outbox, turns: Turns) -> None:
+        self._state = state
+        self._out = out
+        self._turns = turns
+
+    def start(self, order: StartSession) -> None:
+        state = self._state
+        self._turns.finish("failed", "session_replaced", "another session was opened while this turn ran")
+        state.order, state.session_id = order, None
+        state.sent = {id: sent for id, sent in state.sent.items() if sent.method == "initialize"}
+        state.wanted = [(key, value) for key, value in (("mode", order.mode), ("model", order.model)) if value]
+        state.wanted += list(order.config.items())
+        if state.phase == "unborn":
+            state.phase = "initializing"
+            self._out.request("initialize", _CLIENT)
+        elif state.phase != "initializing":
+            self._open(order)
+
+    def initialized(self, result: dict[str, Any], failure: jsonrpc.Failure | None) -> None:
+        state, version = self._state, result.get("protocolVersion")
+        methods = result.get("authMethods")
+        state.auth_methods = [
+            str(method.get("name") or method.get("id"))
+            for method in (methods if isinstance(methods, list) else [])
+            if isinstance(method, dict)
+        ]
+        if failure is not None:
+            self._fail(failure, "initialize_refused")
+        elif version is True or version != PROTOCOL_VERSION:
+            self._fail_with("protocol", f"the agent speaks version {version!r} of ACP, and this server version 1")
+        else:
+            capabilities = result.get("agentCapabilities")
+            state.capabilities = capabilities if isinstance(capabilities, dict) else {}
+            state.phase = "ready"
+            if state.order is not None:
+                self._open(state.order)
+
+    def opened_new(self, result: dict[str, Any], failure: jsonrpc.Failure | None) -> None:
+        session_id = result.get("sessionId")
+        if failure is not None:
+            self._fail(failure, "session_refused")
+        elif not isinstance(session_id, str) or not session_id:
+            self._fail_with("protocol", "the agent opened a session and gave no id for it")
+        else:
+            self._opened(session_id, result, resumed=False)
+
+    def opened_again(self, method: str, result: dict[str, Any], failure: jsonrpc.Failure | None) -> None:
+        state = self._state
+        native = state.order.native_session_id if state.order is not None else None
+        if failure is not None and failure.code == jsonrpc.NEEDS_LOGIN:
+            self._fail(failure, "needs_login")
+        elif failure is not None:
+            self._refuse(failure.sentence)
+        elif native is None or _session_in(result, native) != native:
+            # hermes answers the resume of a session that it has lost with a new one.
+            self._refuse("the agent opened another session instead")
+        else:
+            # After a load gemini goes on with its replay beyond the reply, and reads its next request when that is
+            # done: the answer to one that means nothing marks the end of what the new turn must not be given.
+            state.settling = method == "session/load"
+            if state.settling:
+                self._out.request(SETTLE_METHOD, {})
+            self._opened(native, result, resumed=True)
+
+    def close(self) -> None:
+        session_id = self._state.session_id
+        if session_id is not None and self._advertises("close"):
+            self._out.request("session/close", {"sessionId": session_id})
+
+    def _open(self, order: StartSession) -> None:
+        state = self._state
+        state.early, state.early_bytes, state.settling = [], 0, False
+        params: dict[str, Any] = {"cwd": order.workdir, "mcpServers": []}
+        if order.native_session_id is None:
+            method = "session/new"
+        else:
+            params["sessionId"] = order.native_session_id
+            if self._advertises("resume"):
+                method = "session/resume"
+            elif state.capabilities.get("loadSession") is True:
+                method = "session/load"
+            else:
+                self._refuse("the agent can't reopen its sessions")
+                return
+        state.phase = "opening"
+        self._out.request(method, params)
+
+    def _opened(self, session_id: str, result: dict[str, Any], resumed: bool) -> None:
+        state = self._state
+        state.phase, state.session_id = "open", session_id
+        state.cost_usd = None if resumed else 0.0
+        state.settings = settings.read_settings(result)
+        self._out.emit(
+            SessionOpened(
+                native_session_id=session_id,
+                resumed=resumed,
+                models=settings.models_in(result),
+                modes=settings.modes_in(result),
+                config_options=settings.options_in(result) or None,
+                capabilities=state.capabilities,
+            )
+        )
+
+    def _refuse(self, reason: str) -> None:
+        self._state.phase = "ready"
+        self._state.held.clear()
+        self._out.emit(ResumeRefused(reason))
+
+    def _fail(self, failure: jsonrpc.Failure, code: str) -> None:
+        message = failure.sentence
+        if failure.code == jsonrpc.NEEDS_LOGIN:
+            code = "needs_login"
+            ways = ", ".join(self._state.auth_methods) or "no way that it names"
+            message = f"{message}. Log in with the agent's own program first; it offers {ways}"
+        self._fail_with(code, message)
+
+    def _fail_with(self, code: str, message: str) -> None:
+        # A process that is initialized may be asked for another session; one that isn't has to be asked that again.
+        self._state.phase = "ready" if self._state.phase == "opening" else "unborn"
+        self._state.held.clear()
+        self._out.emit(StartFailed(code, message))
+
+    def _advertises(self, capability: str) -> bool:
+        session = self._state.capabilities.get("sessionCapabilities")
+        return isinstance(session, dict) and session.get(capability) not in (None, False)
+
+
+def _session_in(result: dict[str, Any], asked: str) -> str:
+    """The session that a load or resume says it opened; most don't say."""
+    named = result.get("sessionId")
+    if isinstance(named, str):
+        return named
+    meta = result.get("_meta")
+    for part in meta.values() if isinstance(meta, dict) else ():
+        origin = part.get("sessionProvenance") if isinstance(part, dict) else None
+        if isinstance(origin, dict) and isinstance(origin.get("acpSessionId"), str):
+            return str(origin["acpSessionId"])
+    return asked

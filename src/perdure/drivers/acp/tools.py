@@ -1,0 +1,200 @@
+"""Tool calls of an ACP agent: three kinds of message that all say "this is what I know of that call by now".
+
+Above: turns.py and asking.py. Below: core events. Agents differ in everything: the first word of a call may be a
+`tool_call`, a `tool_call_update` or a permission request; status may be missing; the end may never be told.
+"""
+
+from typing import Any, Protocol, cast
+
+from msgspec import Struct
+
+from perdure.core.events import Event, ToolResult, ToolStatus, ToolUpdate, ToolUse
+from perdure.drivers import jsonrpc
+from perdure.drivers.acp.content import block_text
+
+KEPT_INPUT_BYTES = 64 * 1024
+KEPT_OUTPUT_CHARS = 16 * 1024
+LEFT_OPEN = "left open by the agent"
+
+_ENDED = ("completed", "failed")
+_KNOWN = ("pending", "in_progress", *_ENDED)
+
+
+class Tool(Struct, omit_defaults=True):
+    """What is remembered of a call while its turn runs."""
+
+    name: str
+    title: str = ""
+    status: str = "pending"
+    input: Any = None
+    """Kept while the call is open, for a permission request that names the call and says nothing else."""
+    output: str = ""
+    """The tail of what its terminal printed, for agents that send it beside the content."""
+    said: bool = False
+    """It has had text as content, so that a bare exit code doesn't replace it."""
+
+    @property
+    def open(self) -> bool:
+        return self.status not in _ENDED
+
+
+class Calls(Protocol):
+    """The turn that the calls are part of."""
+
+    turn: int
+    tools: dict[str, Tool]
+    block_kind: str
+
+
+def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
+    """Take in what a message says of a call; the events that tell it."""
+    tool_id, turn = call["toolCallId"], running.turn
+    tool = running.tools.get(tool_id)
+    if tool is None:
+        # Text after a new tool is a new block; after mere progress it isn't.
+        running.block_kind = "tool"
+        tool = running.tools[tool_id] = Tool(name=_name(call), title=_string(call, "title"))
+        _remember(tool, call)
+        use = ToolUse(
+            turn=turn,
+            tool_id=tool_id,
+            name=tool.name,
+            kind=_string(call, "kind") or "other",
+            title=tool.title,
+            input=call.get("rawInput"),
+            parent_tool_id=_parent(call),
+        )
+        return [use, *_progress(tool, call, turn)]
+    # Only what is new: many agents repeat the whole call with every word.
+    title, given = _string(call, "title"), call.get("rawInput")
+    title = title if title != tool.title else ""
+    given = given if given != tool.input else None
+    _remember(tool, call)
+    return _progress(tool, call, turn, title or None, given)
+
+
+def close(running: Calls) -> list[Event]:
+    """The turn is over: end what is still open, as failed."""
+    events: list[Event] = []
+    for tool_id, tool in running.tools.items():
+        if tool.open:
+            tool.status = "failed"
+            content = f"{tool.output}\n{LEFT_OPEN}" if tool.output else LEFT_OPEN
+            events.append(
+                ToolResult(turn=running.turn, tool_id=tool_id, status="failed", content=content, is_error=True)
+            )
+    return events
+
+
+def _progress(tool: Tool, call: dict[str, Any], turn: int, title: str | None = None, given: Any = None) -> list[Event]:
+    was_open, before = tool.open, tool.status
+    status = call.get("status")
+    if was_open and status in _KNOWN:
+        tool.status = cast(str, status)
+    diff, locations = _diff(call), _locations(call)
+    ends = was_open and not tool.open
+    content = _content(tool, call, ends)
+    if ends:
+        tool.input, tool.output = None, ""
+    elif tool.status == before and not (content or diff or locations or title or given):
+        return []
+    kind = ToolResult if ends else ToolUpdate
+    return [
+        kind(
+            turn=turn,
+            tool_id=call["toolCallId"],
+            status=cast(ToolStatus, tool.status),
+            content=content,
+            diff=diff,
+            locations=locations,
+            is_error=tool.status == "failed",
+            title=title,
+            input=given,
+        )
+    ]
+
+
+def _remember(tool: Tool, call: dict[str, Any]) -> None:
+    tool.title = _string(call, "title") or tool.title
+    given = call.get("rawInput")
+    if given is not None and tool.open:
+        tool.input = given if len(jsonrpc.encoded(given)) <= KEPT_INPUT_BYTES else None
+    for key in ("terminal_output", "terminal_output_delta"):
+        printed = _meta(call).get(key)
+        if isinstance(printed, dict) and isinstance(printed.get("data"), str) and tool.open:
+            tool.output = (tool.output + printed["data"])[-KEPT_OUTPUT_CHARS:]
+
+
+def _content(tool: Tool, call: dict[str, Any], ends: bool) -> str | None:
+    blocks = call.get("content")
+    texts = [
+        block_text(block.get("content"))
+        for block in (blocks if isinstance(blocks, list) else [])
+        if isinstance(block, dict) and block.get("type") == "content"
+    ]
+    text = "\n".join(text for text in texts if text)
+    if text:
+        tool.said = True
+        return text
+    raw = call.get("rawOutput")
+    if isinstance(raw, str) and raw:
+        tool.said = True
+        return raw
+    if ends and tool.output and not tool.said:
+        return tool.output
+    if raw is not None and raw != "" and not tool.said:
+        return _readable(raw)
+    return None
+
+
+def _readable(raw: Any) -> str:
+    """A tool's own result: its text if it names one, or else all of it as JSON."""
+    for key in ("output", "content", "text", "stdout") if isinstance(raw, dict) else ():
+        if isinstance(raw.get(key), str) and raw[key]:
+            return str(raw[key])
+    return jsonrpc.encoded(raw).decode()
+
+
+def _diff(call: dict[str, Any]) -> list[dict[str, Any]] | None:
+    blocks = call.get("content")
+    found = [
+        {"path": block.get("path"), "old_text": block.get("oldText"), "new_text": block.get("newText")}
+        for block in (blocks if isinstance(blocks, list) else [])
+        if isinstance(block, dict) and block.get("type") == "diff"
+    ]
+    return found or None
+
+
+def _locations(call: dict[str, Any]) -> list[dict[str, Any]] | None:
+    locations = call.get("locations")
+    if not isinstance(locations, list):
+        return None
+    return [
+        {key: place[key] for key in ("path", "line") if key in place} for place in locations if isinstance(place, dict)
+    ] or None
+
+
+def _name(call: dict[str, Any]) -> str:
+    meta = _meta(call)
+    claude = meta.get("claudeCode")
+    inner = claude.get("toolName") if isinstance(claude, dict) else None
+    for name in (call.get("name"), inner, meta.get("tool_name")):
+        if isinstance(name, str) and name:
+            return name
+    return _string(call, "kind") or _string(call, "title") or "tool"
+
+
+def _parent(call: dict[str, Any]) -> str | None:
+    claude = _meta(call).get("claudeCode")
+    parent = claude.get("parentToolUseId") if isinstance(claude, dict) else None
+    return parent if isinstance(parent, str) else None
+
+
+def _meta(call: dict[str, Any]) -> dict[str, Any]:
+    meta = call.get("_meta")
+    return meta if isinstance(meta, dict) else {}
+
+
+def _string(call: dict[str, Any], key: str) -> str:
+    value = call.get(key)
+    return value if isinstance(value, str) else ""

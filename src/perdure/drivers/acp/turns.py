@@ -1,0 +1,180 @@
+"""The prompt in flight: sent, streamed, interrupted, over. One at a time.
+
+Above: the conversation. Below: tools.py, content.py, asking.py, the outbox. A turn ends with the reply to its prompt
+and leaves nothing open, whatever the agent forgot to say.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from perdure.core.events import Plan, Usage
+from perdure.drivers import jsonrpc
+from perdure.drivers.acp import content, tools
+from perdure.drivers.acp.asking import Asking
+from perdure.drivers.acp.faults import prompt_fault
+from perdure.drivers.acp.outbox import Outbox
+from perdure.drivers.acp.state import Running, State
+from perdure.drivers.base import TurnFinished
+
+STALE_TOOLS_MAX = 256
+
+_STOP_REASONS = {
+    "end_turn": "end_turn",
+    "max_tokens": "max_turns",
+    "max_turn_requests": "max_turns",
+    "refusal": "refusal",
+    "cancelled": "cancelled",
+}
+
+
+class Chunk(Struct, rename={"kind": "sessionUpdate", "message_id": "messageId", "meta": "_meta"}):
+    """An update, read as far as the most frequent ones need it."""
+
+    kind: str
+    content: Raw = Raw(b"")
+    message_id: str | int | None = None
+    meta: Raw = Raw(b"")
+
+
+class _Text(Struct):
+    text: str
+
+
+_text: msgspec.json.Decoder[_Text] = msgspec.json.Decoder(_Text)
+
+
+class Turns:
+    def __init__(self, state: State, out: Outbox, asking: Asking) -> None:
+        self._state = state
+        self._out = out
+        self._asking = asking
+
+    def send_next(self) -> None:
+        """Send the oldest prompt that waits, if the agent is free. Given two at once, each agent does another thing."""
+        state = self._state
+        while state.held and state.phase == "open" and not state.settling and state.running is None:
+            order = state.held.pop(0)
+            blocks = content.prompt_blocks(order)
+            if blocks:
+                line = self._out.request("session/prompt", {"sessionId": state.session_id, "prompt": blocks})
+                state.running = Running(turn=order.turn, input_bytes=len(line), cost_before_usd=state.cost_usd)
+            else:
+                # An empty prompt wedges gemini's session for good.
+                reason = "there is nothing to send"
+                self._out.emit(TurnFinished(order.turn, "failed", error_code="empty_prompt", error_message=reason))
+
+    def cancel(self, turn: int) -> None:
+        """Interrupt the turn, also when its prompt still waits to be sent."""
+        state = self._state
+        for order in [order for order in state.held if order.turn == turn]:
+            state.held.remove(order)
+            self._out.emit(TurnFinished(turn, "cancelled"))
+        if state.running is not None and state.running.turn == turn:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Only while a prompt is outstanding: cancelled while idle, hermes fails the next one."""
+        running = self._state.running
+        if running is None:
+            return
+        running.cancelled = True
+        self._out.write(jsonrpc.notification("session/cancel", {"sessionId": self._state.session_id}))
+        # gemini and vibe don't end the turn before their open questions are answered.
+        self._asking.withdraw_all()
+
+    def replied(self, result: dict[str, Any], failure: jsonrpc.Failure | None) -> None:
+        running = self._state.running
+        if running is None:
+            return
+        if failure is None:
+            self._use(running, content.result_figures(result))
+            self.finish(_STOP_REASONS.get(str(result.get("stopReason")), "end_turn"))
+        elif running.cancelled:
+            self.finish("cancelled")
+        else:
+            code, poisoned = prompt_fault(failure)
+            self.finish("failed", code, failure.sentence, poisoned)
+        self.send_next()
+
+    def finish(
+        self, stop_reason: str, code: str | None = None, message: str | None = None, poisoned: bool = False
+    ) -> None:
+        state, running = self._state, self._state.running
+        if running is None:
+            return
+        self._asking.withdraw_all()
+        # What these still say belongs to no turn: a command that codex left running speaks up in the next one.
+        left = [tool_id for tool_id, tool in running.tools.items() if tool.open]
+        state.stale_tools = (state.stale_tools + left)[-STALE_TOOLS_MAX:]
+        for event in tools.close(running):
+            self._out.emit(event)
+        state.running = None
+        self._out.emit(
+            TurnFinished(
+                turn=running.turn,
+                stop_reason=stop_reason,
+                error_code=code,
+                error_message=message,
+                poisoned=poisoned,
+                cost_usd=running.usage.get("cost_usd"),
+                input_bytes=running.input_bytes,
+            )
+        )
+
+    def said(self, chunk: Chunk) -> None:
+        """A piece of text or of thought."""
+        running = self._state.running
+        if running is None:
+            return
+        found = jsonrpc.read(chunk.content, _text)
+        text = found.text if found is not None else content.block_text(jsonrpc.value(chunk.content))
+        if text:
+            if chunk.kind != running.block_kind or chunk.message_id != running.block_message:
+                running.block += 1
+                running.block_kind, running.block_message = chunk.kind, chunk.message_id
+            self._out.say(chunk.kind == "agent_thought_chunk", running.turn, running.block, text)
+        else:
+            # qwen ends with an empty piece that carries the turn's usage.
+            meta = jsonrpc.value(chunk.meta)
+            self._use(running, content.token_figures(meta.get("usage") if isinstance(meta, dict) else None))
+
+    def tool(self, kind: str, update: dict[str, Any]) -> None:
+        running, tool_id = self._state.running, update.get("toolCallId")
+        if running is None:
+            return
+        if not isinstance(tool_id, str):
+            self._out.strange("tool", str(update), "a tool call without an id")
+        elif kind == "tool_call" or tool_id in running.tools or tool_id not in self._state.stale_tools:
+            for event in tools.upsert(running, update):
+                self._out.emit(event)
+
+    def planned(self, update: dict[str, Any]) -> None:
+        running = self._state.running
+        if running is not None:
+            self._out.emit(Plan(turn=running.turn, entries=content.plan_entries(update)))
+
+    def used(self, update: dict[str, Any]) -> None:
+        """A usage_update: how full the context is, and what the agent's session has cost so far."""
+        state, running = self._state, self._state.running
+        figures: dict[str, Any] = {}
+        for name, key in (("context_used", "used"), ("context_size", "size")):
+            count = content.whole(update.get(key))
+            if count is not None:
+                figures[name] = count
+        total = content.cost_usd(update)
+        if total is not None:
+            # The agent counts for its whole session, our event for the turn.
+            if running is not None and running.cost_before_usd is not None:
+                figures["cost_usd"] = max(0.0, total - running.cost_before_usd)
+            state.cost_usd = total
+        if running is not None:
+            self._use(running, figures)
+        elif figures:
+            self._out.emit(Usage(**figures))
+
+    def _use(self, running: Running, figures: dict[str, Any]) -> None:
+        if any(running.usage.get(name) != figure for name, figure in figures.items()):
+            running.usage.update(figures)
+            self._out.emit(Usage(turn=running.turn, **running.usage))

@@ -1,0 +1,59 @@
+"""Lines of any length out of chunks of bytes.
+
+Splits on newline only (never `splitlines`: U+0085 is data). A line longer than `max_line_bytes` is not kept but
+counted, and given as an empty line with `overlong` raised, so that positions stay true. Pure.
+"""
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+
+
+class LineFramer:
+    """Feed it chunks in order; it gives whole lines. `consumed` is where the last whole line ended."""
+
+    def __init__(self, position: int = 0, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self.consumed = position
+        self.overlong = 0
+        self._max = max_line_bytes
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._dropped = 0
+
+    @property
+    def position(self) -> int:
+        """Where the next chunk must come from."""
+        return self.consumed + self._held + self._dropped
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes, without their newline."""
+        first = chunk.find(b"\n")
+        if first < 0:
+            self._hold(chunk)
+            return []
+        lines = chunk.split(b"\n")
+        rest = lines.pop()
+        self.consumed += self._held + self._dropped + len(chunk) - len(rest)
+        if self._dropped or self._held + first > self._max:
+            self.overlong += 1
+            lines[0] = b""
+        elif self._chunks:
+            # Joined once: adding each chunk to a growing tail is quadratic in the length of the line.
+            self._chunks.append(lines[0])
+            lines[0] = b"".join(self._chunks)
+        if len(chunk) > self._max:
+            # A chunk may hold a whole line that is too long; which lines are kept must not depend on the chunks.
+            for index in range(1, len(lines)):
+                if len(lines[index]) > self._max:
+                    self.overlong += 1
+                    lines[index] = b""
+        self._chunks, self._held, self._dropped = [], 0, 0
+        if rest:
+            self._hold(rest)
+        return lines
+
+    def _hold(self, part: bytes) -> None:
+        if self._dropped or self._held + len(part) > self._max:
+            self._dropped += self._held + len(part)
+            self._chunks, self._held = [], 0
+        elif part:
+            self._chunks.append(part)
+            self._held += len(part)

@@ -1,0 +1,52 @@
+"""The small, predictable file edit of the rehearsal agent.
+
+Above: script.py shows it as a tool call with a diff. Below: the file system.
+It never leaves the working directory, whatever the path says or a link points to.
+"""
+
+import os
+from typing import NamedTuple
+
+FILE_LIMIT_BYTES = 1_000_000
+"""A rehearsal edits small text files; anything larger is a mistake."""
+
+
+class Edit(NamedTuple):
+    """`old` is None if the file was not there."""
+
+    path: str
+    old: str | None
+    new: str
+
+
+class EditRefused(Exception):
+    """The edit was not made; the message says why."""
+
+
+def add_line(workdir: str, path: str) -> Edit:
+    """Adds `rehearsed N`, where N counts such lines, to a file that is made if need be."""
+    try:
+        root = os.path.realpath(workdir)
+        target = os.path.realpath(os.path.join(root, path))
+        if os.path.commonpath([root, target]) != root or target == root:
+            raise EditRefused(f"refused: {path} is not a file inside the working directory")
+        old = _read(target)
+        lines = (old or "").splitlines()
+        number = 1 + sum(line.startswith("rehearsed ") for line in lines)
+        start = f"{old}\n" if old and not old.endswith("\n") else old or ""
+        new = f"{start}rehearsed {number}\n"
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "w", encoding="utf-8", newline="") as file:
+            file.write(new)
+    except (OSError, ValueError) as error:
+        raise EditRefused(f"refused: {path}: {error}") from error
+    return Edit(target, old, new)
+
+
+def _read(path: str) -> str | None:
+    if not os.path.exists(path):
+        return None
+    if os.path.getsize(path) > FILE_LIMIT_BYTES:
+        raise ValueError(f"larger than {FILE_LIMIT_BYTES} bytes")
+    with open(path, encoding="utf-8", newline="") as file:
+        return file.read()

@@ -1,0 +1,159 @@
+"""What the rehearsal agent remembers: its native sessions on disk, one append-only file each.
+
+Above: a dialect opens sessions and records what was heard and said. Below: the file system.
+A record is one line, written by one call, so a kill at any moment loses at most a torn last line, which is skipped
+when the file is read. It is the agent's own context and nothing else: models, modes and permissions that were
+chosen in a process are forgotten with it, as real agents do.
+"""
+
+import json
+import os
+import re
+import time
+import uuid
+from typing import Any, NamedTuple
+
+from perdure.core.transcript_text import unwrap
+
+LIST_LIMIT_SESSIONS = 100
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SUFFIX = ".ndjson"
+
+
+class Summary(NamedTuple):
+    session_id: str
+    workdir: str
+    title: str
+    updated_at: str
+
+
+class Session:
+    """One native session: its records, in memory and in its file."""
+
+    def __init__(self, path: str, session_id: str, records: list[dict[str, Any]]) -> None:
+        self.session_id = session_id
+        self._path = path
+        self._records = records
+
+    @property
+    def workdir(self) -> str:
+        return str(self._records[0].get("workdir", ""))
+
+    @property
+    def poisoned(self) -> bool:
+        return any(record["type"] == "poisoned" for record in self._records)
+
+    def hear(self, prompt: str) -> None:
+        self._append({"type": "user", "text": prompt})
+
+    def answered(self, text: str, stop_reason: str) -> None:
+        self._append({"type": "assistant", "text": text, "stop_reason": stop_reason})
+
+    def poison(self) -> None:
+        self._append({"type": "poisoned"})
+
+    def reject_next_resume(self) -> None:
+        self._append({"type": "resume", "reject": True})
+
+    def take_rejection(self) -> bool:
+        """Whether this resume is to be refused. Asking uses the refusal up."""
+        orders = [record for record in self._records if record["type"] == "resume"]
+        if not orders or not orders[-1].get("reject"):
+            return False
+        self._append({"type": "resume", "reject": False})
+        return True
+
+    def history(self) -> list[tuple[str, str]]:
+        """Role and text of everything heard and said, as it was, in order."""
+        return [(record["type"], record["text"]) for record in self._records if record["type"] in ("user", "assistant")]
+
+    def recall(self) -> list[str]:
+        """Every user message that the context holds: heard by itself, or told in a transcript or catch-up."""
+        messages: list[str] = []
+        for role, text in self.history():
+            if role == "user":
+                entries, message = unwrap(text)
+                messages += [entry.text for entry in entries if entry.role == "user"]
+                messages.append(message)
+        return messages
+
+    def title(self) -> str:
+        messages = self.recall()
+        return messages[0].strip().split("\n", 1)[0][:80] if messages else ""
+
+    def _append(self, record: dict[str, Any]) -> None:
+        record["at"] = timestamp(time.time())
+        line = json.dumps(record).encode() + b"\n"
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                line = b"\n" + line
+            while line:
+                line = line[os.write(descriptor, line) :]
+        finally:
+            os.close(descriptor)
+        self._records.append(record)
+
+
+class Memory:
+    """The folder of all native sessions."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def create(self, workdir: str) -> Session:
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        session_id = str(uuid.uuid4())
+        session = Session(self._path(session_id), session_id, [])
+        session._append({"type": "session", "id": session_id, "workdir": workdir})
+        return session
+
+    def open(self, session_id: str) -> Session | None:
+        """None if there is no such session, or the id is not one of ours (and so never a path)."""
+        if not _ID.fullmatch(session_id):
+            return None
+        try:
+            with open(self._path(session_id), "rb") as file:
+                records = [record for line in file if (record := _record(line)) is not None]
+        except FileNotFoundError:
+            return None
+        return Session(self._path(session_id), session_id, records) if records else None
+
+    def newest(self, workdir: str | None) -> list[Summary]:
+        """The sessions used last, all or those of one working directory, up to a limit."""
+        try:
+            names = [name for name in os.listdir(self._folder) if name.endswith(_SUFFIX)]
+        except FileNotFoundError:
+            return []
+        dated = sorted(((os.path.getmtime(os.path.join(self._folder, name)), name) for name in names), reverse=True)
+        found: list[Summary] = []
+        for changed, name in dated:
+            session = self.open(name.removesuffix(_SUFFIX))
+            if session is not None and workdir in (None, session.workdir):
+                found.append(Summary(session.session_id, session.workdir, session.title(), timestamp(changed)))
+                if len(found) == LIST_LIMIT_SESSIONS:
+                    break
+        return found
+
+    def _path(self, session_id: str) -> str:
+        return os.path.join(self._folder, session_id + _SUFFIX)
+
+
+def default_folder() -> str:
+    configured = os.environ.get("PERDURE_REHEARSAL_DIR")
+    return configured or os.path.join(os.path.expanduser("~"), ".local", "state", "perdure", "rehearsal")
+
+
+def timestamp(seconds: float) -> str:
+    """RFC 3339, UTC, with milliseconds."""
+    milliseconds = int(seconds * 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(milliseconds // 1000))}.{milliseconds % 1000:03d}Z"
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("type"), str) else None

@@ -1,0 +1,373 @@
+"""The performance: the verbs of one message as a sequence of acts, in no protocol's words.
+
+Above: a dialect (acp.py) takes the acts one by one, shows each in its own protocol, and sends back what an act
+asks for. Below: verbs.py says what is to be done; edits.py and the system do it.
+It is a generator, so a dialect cancels by no longer asking: nothing runs between two acts, and waiting is itself
+an act. It never writes to the client and keeps no memory of its own.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Generator, Iterator
+from typing import Literal, NamedTuple
+
+from perdure.rehearsal.edits import Edit, EditRefused, add_line
+from perdure.rehearsal.verbs import greeting, misuse, parse
+
+STDERR_LINE = "rehearsal stderr line {:08d} " + "." * 40 + "\n"
+STDERR_LINES_PER_ACT = 64
+"""Few enough that a cancel is seen between two writes."""
+
+Decision = Literal["allowed", "denied", "cancelled"]
+
+
+class Say(NamedTuple):
+    delta: str
+
+
+class Think(NamedTuple):
+    delta: str
+
+
+class Plan(NamedTuple):
+    """The whole plan as it now is: content and status (pending, in_progress, completed) of each entry."""
+
+    entries: list[tuple[str, str]]
+
+
+class ToolStart(NamedTuple):
+    tool_id: str
+    name: str
+    kind: str
+    title: str
+    input: dict[str, str]
+
+
+class ToolRun(NamedTuple):
+    tool_id: str
+
+
+class ToolEnd(NamedTuple):
+    tool_id: str
+    ok: bool
+    content: str
+    edit: Edit | None = None
+
+
+class Permit(NamedTuple):
+    """Asks; wants a Decision back. The tool was started before."""
+
+    tool: ToolStart
+
+
+class Ask(NamedTuple):
+    """Asks; wants the sentence back that says what was answered."""
+
+    question: str
+    choices: list[str]
+
+
+class Wait(NamedTuple):
+    """None: until cancelled. `paced`: counted from the end of the wait before, so that a rhythm is kept."""
+
+    seconds: float | None
+    paced: bool = False
+
+
+class Crash(NamedTuple):
+    code: int
+
+
+class Garbage(NamedTuple):
+    pass
+
+
+class Big(NamedTuple):
+    """One line of this many bytes, newline included, as far as the dialect's envelope allows."""
+
+    size_bytes: int
+
+
+class Stderr(NamedTuple):
+    text: str
+
+
+class Usage(NamedTuple):
+    input_tokens: int
+    output_tokens: int
+
+
+class Limit(NamedTuple):
+    """The turn fails here; nothing of the performance follows."""
+
+    seconds: float
+
+
+class RejectResume(NamedTuple):
+    pass
+
+
+class Poison(NamedTuple):
+    pass
+
+
+Act = (
+    Say
+    | Think
+    | Plan
+    | ToolStart
+    | ToolRun
+    | ToolEnd
+    | Permit
+    | Ask
+    | Wait
+    | Crash
+    | Garbage
+    | Big
+    | Stderr
+    | Usage
+    | Limit
+    | RejectResume
+    | Poison
+)
+Reply = str | None
+"""What a dialect sends back: a Decision, an answer, or None for an act that asks for nothing."""
+Performance = Generator[Act, Reply, None]
+
+
+class Scene(NamedTuple):
+    """What the performance may look at."""
+
+    workdir: str
+    recall: Callable[[], list[str]]
+    model: str
+    mode: str
+
+
+_SPEAKING = (Say, Big)
+
+
+def perform(message: str, scene: Scene) -> Performance:
+    """Everything that a message makes the agent do. What two verbs say is parted by a newline."""
+    instructions = parse(message)
+    if not instructions:
+        yield from _words(greeting(scene.model, scene.mode))
+        return
+    spoke = False
+    for verb, arguments in instructions:
+        part = _words(misuse(verb)) if arguments is None else _PARTS[verb.name](arguments, scene)
+        spoke_before, spoke_now = spoke, False
+        reply: Reply = None
+        while True:
+            try:
+                act = part.send(reply)
+            except StopIteration:
+                break
+            if spoke_before and not spoke_now and isinstance(act, _SPEAKING):
+                yield Say("\n")
+            spoke_now = spoke_now or isinstance(act, _SPEAKING)
+            reply = yield act
+            if isinstance(act, Limit):
+                return
+        spoke = spoke or spoke_now
+
+
+def _words(text: str) -> Performance:
+    for piece in _pieces(text):
+        yield Say(piece)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Word by word; a single word in two halves, so that every answer comes in several deltas."""
+    words: list[str] = re.findall(r"\s*\S+\s*", text) or [text]
+    if len(words) == 1 and len(text) > 1:
+        middle = len(text) // 2
+        words = [text[:middle], text[middle:]]
+    yield from words
+
+
+def _say(arguments: tuple[str, ...], _: Scene) -> Performance:
+    yield from _words(arguments[0])
+
+
+def _stream(arguments: tuple[str, ...], _: Scene) -> Performance:
+    pause = Wait(int(arguments[1]) / 1000, paced=True) if arguments[1] else None
+    for number in range(int(arguments[0])):
+        if pause and number:
+            yield pause
+        yield Say(f"w{number} ")
+
+
+def _think(arguments: tuple[str, ...], _: Scene) -> Performance:
+    for piece in _pieces(arguments[0]):
+        yield Think(piece)
+
+
+def _plan(arguments: tuple[str, ...], _: Scene) -> Performance:
+    contents = [content.strip() for content in arguments[0].split(";") if content.strip()]
+    yield Plan([(content, "pending") for content in contents])
+    for now in range(len(contents)):
+        done, rest = contents[:now], contents[now + 1 :]
+        yield Plan(
+            [(content, "completed") for content in done]
+            + [(contents[now], "in_progress")]
+            + [(content, "pending") for content in rest]
+        )
+    yield Plan([(content, "completed") for content in contents])
+
+
+_KINDS = {
+    "bash": "execute",
+    "shell": "execute",
+    "execute": "execute",
+    "read": "read",
+    "write": "edit",
+    "edit": "edit",
+    "delete": "delete",
+    "move": "move",
+    "grep": "search",
+    "glob": "search",
+    "search": "search",
+    "webfetch": "fetch",
+    "fetch": "fetch",
+}
+
+
+def _started(name: str, title: str, given: dict[str, str]) -> ToolStart:
+    # Random, because an id must also be new to whoever remembers the earlier turns of this session.
+    return ToolStart(f"call_{os.urandom(6).hex()}", name, _KINDS.get(name.lower(), "other"), title, given)
+
+
+def _tool(arguments: tuple[str, ...], _: Scene) -> Performance:
+    name, text = arguments
+    tool = _started(name, f"{name} {text}".rstrip(), {"text": text})
+    yield tool
+    yield ToolRun(tool.tool_id)
+    yield ToolEnd(tool.tool_id, True, text or "ok")
+
+
+def _edit(arguments: tuple[str, ...], scene: Scene) -> Performance:
+    path = arguments[0]
+    tool = _started("Edit", f"Edit {path}", {"path": path})
+    yield tool
+    yield ToolRun(tool.tool_id)
+    try:
+        edit = add_line(scene.workdir, path)
+    except EditRefused as refused:
+        yield ToolEnd(tool.tool_id, False, str(refused))
+    else:
+        yield ToolEnd(tool.tool_id, True, f"edited {path}", edit)
+
+
+def _permit(arguments: tuple[str, ...], _: Scene) -> Performance:
+    name = arguments[0]
+    tool = _started(name, f"Run {name}", {"name": name})
+    yield tool
+    decision = yield Permit(tool)
+    said = f"{decision} {name}"
+    if decision == "allowed":
+        yield ToolRun(tool.tool_id)
+    yield ToolEnd(tool.tool_id, decision == "allowed", said)
+    yield from _words(said)
+
+
+def _ask(arguments: tuple[str, ...], _: Scene) -> Performance:
+    choices = [choice.strip() for choice in arguments[1].split("|") if choice.strip()]
+    said = yield Ask(arguments[0].strip(), choices)
+    yield from _words(said or "")
+
+
+def _recall(_: tuple[str, ...], scene: Scene) -> Performance:
+    messages = scene.recall()
+    yield Say(f"recall {len(messages)}")
+    for message in messages:
+        yield Say(f"\n- {json.dumps(message, ensure_ascii=False)}")
+
+
+def _sleep(arguments: tuple[str, ...], _: Scene) -> Performance:
+    yield Wait(float(arguments[0]))
+
+
+def _hang(_arguments: tuple[str, ...], _: Scene) -> Performance:
+    yield Wait(None)
+
+
+def _crash(arguments: tuple[str, ...], _: Scene) -> Performance:
+    yield Crash(int(arguments[0] or 1) % 256)
+
+
+def _garbage(_arguments: tuple[str, ...], _: Scene) -> Performance:
+    yield Garbage()
+
+
+def _big(arguments: tuple[str, ...], _: Scene) -> Performance:
+    yield Big(int(arguments[0]))
+
+
+def _stderr(arguments: tuple[str, ...], _: Scene) -> Performance:
+    count = int(arguments[0])
+    for first in range(0, count, STDERR_LINES_PER_ACT):
+        numbers = range(first, min(first + STDERR_LINES_PER_ACT, count))
+        yield Stderr("".join(STDERR_LINE.format(number) for number in numbers))
+
+
+def _spawn(arguments: tuple[str, ...], _: Scene) -> Performance:
+    # Imported here because it is slow to import and this agent is to be there at once.
+    import subprocess
+
+    child = subprocess.Popen(
+        ["sleep", arguments[0]],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    _children.append(child)
+    yield from _words(f"spawned {child.pid}")
+
+
+_children: list[object] = []
+"""Kept, since Python complains of a child that still runs when its object goes."""
+
+
+def _usage(arguments: tuple[str, ...], _: Scene) -> Performance:
+    yield Usage(int(arguments[0]), int(arguments[1]))
+
+
+def _limit(arguments: tuple[str, ...], _: Scene) -> Performance:
+    yield Limit(float(arguments[0]))
+
+
+def _reject_resume(_arguments: tuple[str, ...], _: Scene) -> Performance:
+    yield RejectResume()
+    yield from _words("The next load of this session will be refused.")
+
+
+def _poison(_arguments: tuple[str, ...], _: Scene) -> Performance:
+    yield Poison()
+    yield from _words("Every later turn of this session will fail as over-long.")
+
+
+_PARTS: dict[str, Callable[[tuple[str, ...], Scene], Performance]] = {
+    "say": _say,
+    "stream": _stream,
+    "think": _think,
+    "plan": _plan,
+    "tool": _tool,
+    "edit": _edit,
+    "permit": _permit,
+    "ask": _ask,
+    "recall": _recall,
+    "sleep": _sleep,
+    "hang": _hang,
+    "crash": _crash,
+    "garbage": _garbage,
+    "big": _big,
+    "stderr": _stderr,
+    "spawn": _spawn,
+    "usage": _usage,
+    "limit": _limit,
+    "reject-resume": _reject_resume,
+    "poison": _poison,
+}

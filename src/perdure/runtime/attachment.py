@@ -1,0 +1,122 @@
+"""One launch of an agent as its session's runner holds it: process, protocol half and position, moving together.
+
+Above: the runner. Below: launch.py (bytes) and a driver's conversation (meaning). What must survive a crash is in the
+checkpoint, which is stored in one transaction with the events that a step led to.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from perdure.core.observations import Noise
+from perdure.drivers import DRIVERS
+from perdure.drivers.base import Conversation, Driver, Order
+from perdure.drivers.lines import LineFramer
+from perdure.runtime.launch import Launch
+from perdure.stores.base import Checkpoint
+
+READ_BYTES = 256 * 1024
+
+Phase = Literal["launching", "live", "closing", "gone"]
+
+
+class Attachment:
+    def __init__(
+        self,
+        *,
+        launch_id: str,
+        session_id: str,
+        agent: str,
+        driver: Driver,
+        conversation: Conversation,
+        launch: Launch | None = None,
+        offset: int = 0,
+        performed_seq: int = 0,
+        input_total: int = 0,
+    ) -> None:
+        self.launch_id = launch_id
+        self.session_id = session_id
+        self.agent = agent
+        self.driver = driver
+        self.conversation = conversation
+        self.launch = launch
+        self.performed_seq = performed_seq
+        self.phase: Phase = "launching"
+        self.prompt_mark: tuple[int, int] | None = None
+        """(turn, size of `in` before its prompt was written), while this server knows it."""
+        self._framer = LineFramer(offset)
+        self._overlong = 0
+        self._input_total = input_total
+
+    @classmethod
+    def restore(cls, checkpoint: Checkpoint, launch: Launch | None) -> "Attachment":
+        """As it was when the last step was stored; what that step wanted written and `in` lacks is appended."""
+        driver = DRIVERS[checkpoint.driver]
+        attachment = cls(
+            launch_id=checkpoint.launch_id,
+            session_id=checkpoint.session_id,
+            agent=checkpoint.agent,
+            driver=driver,
+            conversation=driver.restore(checkpoint.driver_state),
+            launch=launch,
+            offset=checkpoint.offset,
+            performed_seq=checkpoint.performed_seq,
+            input_total=checkpoint.input_total,
+        )
+        attachment.phase = checkpoint.phase
+        if launch is not None and launch.exit() is None:
+            written = launch.repair_input()
+            missing = checkpoint.input_total - written
+            if missing > 0:
+                launch.write(checkpoint.pending_input[-missing:])
+        return attachment
+
+    def perform(self, orders: Sequence[Order]) -> tuple[list[Any], list[bytes]]:
+        observations: list[Any] = []
+        lines: list[bytes] = []
+        for order in orders:
+            step = self.conversation.perform(order)
+            observations += step.observations
+            lines += step.lines
+        return observations, lines
+
+    def receive(self) -> tuple[bool, list[Any], list[bytes]]:
+        """Read on: (whether there was anything, what it meant, what it wants answered)."""
+        if self.launch is None:
+            return False, [], []
+        data = self.launch.read(self._framer.position, READ_BYTES)
+        if not data:
+            return False, [], []
+        lines = self._framer.feed(data)
+        if not lines:
+            return True, [], []
+        step = self.conversation.receive(lines)
+        observations = step.observations
+        if self._framer.overlong > self._overlong:
+            self._overlong = self._framer.overlong
+            observations = [*observations, Noise(sample="", reason="a line longer than 64 MB was skipped")]
+        return True, observations, step.lines
+
+    @property
+    def position(self) -> int:
+        return self._framer.position
+
+    @property
+    def offset(self) -> int:
+        """The end of the last whole line that was read."""
+        return self._framer.consumed
+
+    def checkpoint(self, lines: Sequence[bytes]) -> Checkpoint:
+        """What to store with a step that wants `lines` written."""
+        self._input_total += len(lines)
+        return Checkpoint(
+            launch_id=self.launch_id,
+            session_id=self.session_id,
+            agent=self.agent,
+            driver=self.driver.name,
+            phase=self.phase,
+            offset=self._framer.consumed,
+            performed_seq=self.performed_seq,
+            input_total=self._input_total,
+            pending_input=list(lines),
+            driver_state=self.conversation.dump(),
+        )

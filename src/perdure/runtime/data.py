@@ -1,0 +1,125 @@
+"""The data directory: one server at a time, private, on a local disk; and the few small files in it.
+
+    perdure.db     the store              lock         held while a server runs
+    token          the API's token        install      this installation's id
+    server.json    where it listens       launches/    one folder per running agent
+    boot.json      for the epoch          rehearsal/, workspaces/
+"""
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs"}
+
+
+class DataError(Exception):
+    """The data directory can't be used; the message says why and what to do."""
+
+
+class DataDirectory:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Make it, refuse what would not be safe, and lock it."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{self.path} can't be made: {error.strerror}. Choose another with --data.") from error
+        kind = file_system(self.path)
+        if kind in NETWORK_FILE_SYSTEMS:
+            raise DataError(f"{self.path} is on a network file system ({kind}), whose locks can't be trusted. "
+                            "Choose a local one with --data.")
+        try:
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.close()
+            raise DataError(f"Another server uses {self.path} ({self.running()}). "
+                            "Stop it first, or choose another directory with --data.") from error
+        except OSError as error:
+            raise DataError(f"{self.path} can't be written: {error.strerror}. Choose another with --data.") from error
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def running(self) -> str:
+        try:
+            told = json.loads((self.path / "server.json").read_text())
+            return f"pid {told['pid']}, {told['url']}"
+        except (OSError, ValueError, KeyError):
+            return "it has not said where it listens"
+
+    def token(self, given: str | None) -> str:
+        """The token as given, or the one that is kept; made at the first start."""
+        return given or self._kept("token", lambda: secrets.token_urlsafe(32))
+
+    def install_id(self) -> str:
+        return self._kept("install", lambda: secrets.token_hex(4))
+
+    def _kept(self, name: str, make: Callable[[], str]) -> str:
+        path = self.path / name
+        if path.exists() and (kept := path.read_text().strip()):
+            return kept
+        made = make()
+        self.write(name, made + "\n")
+        return made
+
+    def write(self, name: str, text: str) -> None:
+        """Whole or not at all, and readable by its owner only."""
+        part = self.path / f".{name}.part"
+        part.unlink(missing_ok=True)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        part.replace(self.path / name)
+
+    def remove(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
+    def epoch(self) -> int:
+        """Moves when numbers may have been given twice: after a reboot that no server saw coming. With durability
+        `normal` the newest events may be gone then, while a viewer has seen them."""
+        told = {"boot": "", "clean": True, "epoch": 0}
+        try:
+            told |= json.loads((self.path / "boot.json").read_text())
+        except (OSError, ValueError):
+            pass
+        boot = boot_id()
+        epoch = int(told["epoch"]) + (1 if told["boot"] != boot and not told["clean"] else 0)
+        self.mark_boot(epoch, clean=False)
+        return epoch
+
+    def mark_boot(self, epoch: int, *, clean: bool) -> None:
+        self.write("boot.json", json.dumps({"boot": boot_id(), "clean": clean, "epoch": epoch}))
+
+
+def boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def file_system(path: Path) -> str:
+    """The kind of file system a path is on, where the system says so."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return ""
+    found, best = "", ""
+    real = os.path.realpath(path)
+    for line in mounts:
+        fields = line.split()
+        if len(fields) >= 3:
+            place = fields[1].replace("\\040", " ")
+            if (real == place or real.startswith(place.rstrip("/") + "/")) and len(place) >= len(best):
+                best, found = place, fields[2]
+    return found

@@ -1,0 +1,416 @@
+"""The host: what is alive on this machine. Runners, slots, clocks, recovery and the ending of things.
+
+Above: the verbs (sessions.py) and server.py. Below: runners, launches, the log. It never talks to an agent itself.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.config import Config, Limits, ServerSettings, merged
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import state as st
+from perdure.core.clock import seconds
+from perdure.core.errors import Refused, StoreError
+from perdure.core.observations import SessionOpened
+from perdure.core.session import Decision, World, decide
+from perdure.core.transcript import History
+from perdure.drivers.base import CloseSession
+from perdure.runtime import processes
+from perdure.runtime.agents import Abilities, Agents
+from perdure.runtime.attachment import Attachment
+from perdure.runtime.compactor import Compactor
+from perdure.runtime.launch import Launch
+from perdure.runtime.log import Journal, Log
+from perdure.runtime.projects import Projects
+from perdure.runtime.runner import Runner
+from perdure.stores.base import Query
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 1.0
+MEMORY_CHECK_TICKS = 5
+EVICT_AFTER_S = 30.0
+SPAWNS_AT_ONCE = 4
+RETIRE_EXTRA_S = 10.0
+SWEEP_GRACE_S = 0.5
+READ_BATCH = 5_000
+
+
+class Host:
+    def __init__(self, log: Log, agents: Agents, projects: Projects, config: Config, data: Path) -> None:
+        self.log = log
+        self.agents = agents
+        self.projects = projects
+        self.config = config
+        self.settings: ServerSettings = config.server
+        self.launches_root = data / "launches"
+        self.spawning = asyncio.Semaphore(SPAWNS_AT_ONCE)
+        self.runners: dict[str, Runner] = {}
+        self.reserved: set[str] = set()
+        self.disk_full_at: float | None = None
+        self.on_fenced: Callable[[], None] | None = None
+        self.compactor = Compactor(log)
+        self._retiring: dict[str, set[asyncio.Task[None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._install_id = ""
+        self._ticking: asyncio.Task[None] | None = None
+        self._ticks = 0
+
+    # Start and stop ----------------------------------------------------------------------------------------------
+
+    async def start(self, install_id: str) -> None:
+        """Take up everything that an earlier server left: launches, half-done turns, waiting messages."""
+        self._install_id = install_id
+        self.launches_root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, body in (await self.log.store.documents("agent")).items():
+            self.agents.abilities[name] = msgspec.json.decode(body, type=Abilities)
+        self.log.on_turn_ended = self.compactor.add
+        self.compactor.start()
+        rows = await self.log.store.launches()
+        await self._sweep({row.launch_id for row in rows})
+        for row in rows:
+            journal = await self.log.open(row.session_id)
+            launch = Launch.find(self.launches_root, row.launch_id)
+            attachment = Attachment.restore(row, launch)
+            attached = journal.state.attached
+            if attached is not None and attached.launch_id == row.launch_id:
+                runner = self._make_runner(journal)
+                await runner.recover(attachment)
+                runner.start()
+            else:
+                self.retire(attachment)
+        await self._take_up_sessions()
+        self._ticking = asyncio.create_task(self._tick_for_ever(), name="host clock")
+
+    async def _sweep(self, living: set[str]) -> None:
+        """End what still carries the mark of a launch of ours that is over, and remove its folder."""
+        mine = f"{self._install_id}-"
+        stray = {mark for mark in processes.marked_all() if mark.startswith(mine) and mark not in living}
+        if stray:
+            await processes.end_marked(stray, SWEEP_GRACE_S)
+        for folder in self.launches_root.iterdir():
+            if folder.name not in living:
+                Launch(folder).forget()
+
+    async def _take_up_sessions(self) -> None:
+        """Turns that had no process yet when the last server ended; and the seeds' rule, if it is asked for."""
+        ending = self.settings.on_restart == "end"
+        async for session_id in self._sessions(status="running", state=None if ending else "processing"):
+            journal = await self.log.open(session_id)
+            if ending:
+                words = "while session was running" if journal.state.working else "between turns"
+                await self.end_session(journal, cmd.EndSession("failed", f"Server restarted {words}"))
+            elif journal.state.working:
+                self.ensure_runner(journal)
+
+    async def _sessions(self, *, status: str, state: str | None) -> AsyncIterator[str]:
+        cursor = None
+        while True:
+            page = await self.log.store.list_sessions(Query(status=status, state=state, limit=500, cursor=cursor))
+            for found in page.found:
+                yield found.session_id
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def stop(self, *, stop_agents: bool = False) -> None:
+        """Idle agents are ended; a running turn is left to its keeper, for the next server; with `stop_agents` every
+        agent is ended, and turns end as cancelled."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
+        if stop_agents:
+            await self._abort_all()
+        for runner in list(self.runners.values()):
+            if not runner.journal.state.working:
+                await self.suspend(runner.journal, "server_stopped")
+        graces = self.settings.eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S
+        try:
+            async with asyncio.timeout(graces):
+                while any(not runner.journal.state.working for runner in self.runners.values()) or self._retiring:
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            logger.warning("some agents did not end in time; their keepers go on ending them")
+        for runner in list(self.runners.values()):
+            await runner.stop()
+        await self.compactor.stop()
+
+    async def _abort_all(self) -> None:
+        for runner in list(self.runners.values()):
+            for queued in list(runner.journal.state.queue):
+                await self.command(runner.journal, cmd.UnqueueMessage(queued.message_id), quietly=True)
+            await self.command(runner.journal, cmd.AbortTurn("person"), quietly=True)
+        try:
+            async with asyncio.timeout(self.settings.abort_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S):
+                while any(runner.journal.state.working for runner in self.runners.values()):
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            logger.warning("some turns did not end in time")
+
+    def fenced(self) -> None:
+        if self.on_fenced is not None:
+            self.on_fenced()
+
+    def disk_is_full(self) -> None:
+        if self.disk_full_at is None:
+            logger.error("the disk is full: agents wait, and nothing is lost; make room to go on")
+        self.disk_full_at = self.log.now()
+
+    # Facts for the machine ---------------------------------------------------------------------------------------
+
+    def world(self, state: st.Session) -> World:
+        return World(
+            now=self.log.stamp(),
+            facts_of=lambda agent: self.agents.facts(agent, state.workdir),
+            rules=tuple(self.projects.rules(state.project)),
+        )
+
+    def learn(self, agent: str, fact: SessionOpened) -> None:
+        """Keep what an agent says of itself, so that the next decision and the agent list know it."""
+        known = Abilities(
+            can_resume=bool(fact.capabilities.get("can_resume", True)),
+            version=fact.capabilities.get("version"),
+            capabilities=fact.capabilities,
+            models=fact.models,
+            modes=fact.modes,
+        )
+        if self.agents.abilities.get(agent) != known:
+            self.agents.abilities[agent] = known
+            body = msgspec.json.encode(known)
+            self._background(self.log.store.put_document("agent", agent, body))
+
+    async def history(self, session_id: str) -> History:
+        history = History()
+        position = 0
+        while batch := await self.log.store.read(session_id, position, limit=READ_BATCH):
+            for row in batch:
+                history.fold(ev.decode(row.body))
+            position = batch[-1].seq
+        return history
+
+    def new_launch_id(self) -> str:
+        return f"{self._install_id}-{secrets.token_hex(6)}"
+
+    # Runners -------------------------------------------------------------------------------------------------------
+
+    def _make_runner(self, journal: Journal) -> Runner:
+        runner = self.runners[journal.state.id] = Runner(self, journal)
+        return runner
+
+    def ensure_runner(self, journal: Journal) -> None:
+        if journal.state.id not in self.runners and journal.state.working:
+            self._make_runner(journal).start()
+
+    def dropped(self, runner: Runner) -> None:
+        """A runner has nothing left to do. Called with no await between its last look and this."""
+        runner.journal.follower = None
+        self.runners.pop(runner.journal.state.id, None)
+
+    def retire(self, attachment: Attachment) -> None:
+        """End a process that its session has let go of."""
+        task = asyncio.create_task(self._retire(attachment), name=f"retire {attachment.launch_id}")
+        tasks = self._retiring.setdefault(attachment.session_id, set())
+        tasks.add(task)
+
+        def done(finished: asyncio.Task[None]) -> None:
+            tasks.discard(finished)
+            if not tasks:
+                self._retiring.pop(attachment.session_id, None)
+
+        task.add_done_callback(done)
+
+    async def _retire(self, attachment: Attachment) -> None:
+        launch = attachment.launch
+        try:
+            if launch is not None and launch.is_alive():
+                _, lines = attachment.perform([CloseSession()])
+                if lines:
+                    launch.write(lines)
+                launch.end(self.settings.eof_grace_s, self.settings.term_grace_s)
+                await launch.connect(_nothing, _nothing, RETIRE_EXTRA_S)
+                launch.acknowledge(launch.out_size() + (1 << 60), force=True)
+                await launch.wait_gone(self.settings.eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S)
+            await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
+            attachment.phase = "gone"
+            journal = await self.log.open(attachment.session_id)
+            checkpoint = attachment.checkpoint([])
+            await journal.record(lambda state: Decision(state, self.world(state)), checkpoint=checkpoint)
+        except (StoreError, Refused, OSError, TimeoutError) as error:
+            logger.warning("launch %s was not ended cleanly: %s", attachment.launch_id, error)
+        finally:
+            if launch is not None:
+                launch.close()
+                if not launch.is_alive():
+                    launch.forget()
+
+    async def wait_retired(self, session_id: str) -> None:
+        """Two processes on one native session must never be."""
+        while tasks := self._retiring.get(session_id):
+            await asyncio.wait(tasks)
+
+    async def let_go(self, session_id: str) -> None:
+        """Until nothing of this session is alive any more."""
+        runner = self.runners.get(session_id)
+        if runner is not None and runner.task is not None:
+            runner.wake()
+            await asyncio.wait([runner.task])
+        await self.wait_retired(session_id)
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Acts ------------------------------------------------------------------------------------------------------------
+
+    async def command(self, journal: Journal, command: cmd.Command, *, quietly: bool = False) -> None:
+        try:
+            await self.log.shielded(journal.record(lambda state: decide(state, command, self.world(state))))
+        except Refused:
+            if not quietly:
+                raise
+        self.ensure_runner(journal)
+
+    async def suspend(self, journal: Journal, reason: str) -> None:
+        await self.command(journal, cmd.DetachAgent(reason), quietly=True)
+
+    async def end_session(self, journal: Journal, command: cmd.EndSession) -> None:
+        await self.command(journal, command, quietly=True)
+
+    # Slots -----------------------------------------------------------------------------------------------------------
+
+    async def make_room(self, session_id: str | None, project: str | None, workdir: str) -> None:
+        """See that one more process may run: suspend an idle one, end one, or refuse (S12)."""
+        limits = self.limits(project, {})
+        place = project or workdir
+        for limit, here in ((self.settings.slots, None), (self.settings.project_slots, place)):
+            if limit:
+                await self._make_room_in(limit, here, session_id, limits)
+
+    async def _make_room_in(self, limit: int, place: str | None, session_id: str | None, limits: Limits) -> None:
+        def members() -> list[Journal]:
+            return [
+                runner.journal
+                for key, runner in self.runners.items()
+                if key != session_id and place in (None, runner.journal.state.project or runner.journal.state.workdir)
+            ]
+
+        others = members()
+        reserved = [key for key in self.reserved if key != session_id and key not in self.runners] if not place else []
+        busy = [journal for journal in others if journal.state.working]
+        taken = len(busy) + len(reserved)
+        if limits.count_idle:
+            taken = max(taken, await self._count_running(place, session_id))
+        if taken >= limit and limits.on_full == "replace":
+            oldest = sorted(others, key=lambda journal: journal.state.last_active_at)[: taken - limit + 1]
+            for journal in oldest:
+                await self.end_session(journal, cmd.EndSession("stopped", "replaced"))
+            return
+        if taken >= limit:
+            where = "The project has" if place else "The server has"
+            raise Refused(
+                "slots_full",
+                f"{where} {limit} running turn{'s' if limit > 1 else ''}, its limit. Wait for one to end, abort one, "
+                f"or raise {'project_slots' if place else 'slots'} in perdure.toml.",
+            )
+        idle = sorted(
+            (journal for journal in others if not journal.state.working and journal.state.attached is not None),
+            key=lambda journal: journal.state.last_active_at,
+        )
+        excess = len(others) + len(reserved) + 1 - limit
+        for journal in idle[: max(0, excess)]:
+            await self.suspend(journal, "slot_needed")
+
+    async def _count_running(self, place: str | None, session_id: str | None) -> int:
+        count = 0
+        async for found in self._sessions(status="running", state=None):
+            journal = self.log.journals.get(found) or await self.log.open(found)
+            same = place in (None, journal.state.project or journal.state.workdir)
+            count += 1 if same and found != session_id else 0
+        return count
+
+    # Clocks ----------------------------------------------------------------------------------------------------------
+
+    def limits(self, project: str | None, session: dict[str, object]) -> Limits:
+        return merged(self.config.limits, self.projects.limits(project), session)
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self.tick()
+            except (StoreError, Refused) as error:
+                logger.warning("a clock could not act: %s", error)
+
+    async def tick(self) -> None:
+        """Look at every clock once."""
+        self._ticks += 1
+        now = self.log.now()
+        for runner in list(self.runners.values()):
+            state = runner.journal.state
+            limits = self.limits(state.project, state.limits)
+            if state.phase == "working":
+                await self._turn_clocks(runner, limits, now)
+            elif state.phase == "idle" and state.attached is not None:
+                await self._process_clocks(runner.journal, limits, now)
+            if limits.memory_limit_mb and self._ticks % MEMORY_CHECK_TICKS == 0:
+                self._watch_memory(runner, limits.memory_limit_mb)
+        if self.config.limits.on_idle == "end" or self.projects.any_ends_idle():
+            await self._end_idle_sessions(now)
+        self.log.evict(EVICT_AFTER_S)
+
+    async def _turn_clocks(self, runner: Runner, limits: Limits, now: float) -> None:
+        journal = runner.journal
+        state, turn = journal.state, journal.state.turn
+        if turn is None or state.prompts:
+            return
+        ran = now - seconds(turn.started_at) - turn.paused_ms / 1000
+        if limits.turn_timeout_s and ran >= limits.turn_timeout_s:
+            expired = cmd.ExpireTurnClock("turn", turn.turn, limits.turn_timeout_s, True)
+            await self.command(journal, expired, quietly=True)
+            return
+        quiet_since = max(journal.last_event_at, runner.silence_reported_at)
+        if limits.silence_s and not turn.open_tools and now - quiet_since >= limits.silence_s:
+            runner.silence_reported_at = now
+            expired = cmd.ExpireTurnClock("silence", turn.turn, limits.silence_s, limits.on_silence == "abort")
+            await self.command(journal, expired, quietly=True)
+
+    async def _process_clocks(self, journal: Journal, limits: Limits, now: float) -> None:
+        state = journal.state
+        assert state.attached is not None
+        if limits.idle_timeout_s and now - seconds(state.last_active_at) >= limits.idle_timeout_s:
+            await self._expire(journal, limits.on_idle, "idle_timeout")
+        elif limits.lifetime_s and now - seconds(state.attached.since) >= limits.lifetime_s:
+            await self._expire(journal, limits.on_lifetime, "lifetime")
+
+    async def _expire(self, journal: Journal, what: str | None, reason: str) -> None:
+        if what == "end":
+            await self.end_session(journal, cmd.EndSession("timed-out", reason))
+        else:
+            await self.suspend(journal, reason)
+
+    async def _end_idle_sessions(self, now: float) -> None:
+        """Sessions without a process whose idle clock ends them."""
+        async for session_id in self._sessions(status="running", state="idle"):
+            journal = await self.log.open(session_id)
+            limits = self.limits(journal.state.project, journal.state.limits)
+            idle_s = now - seconds(journal.state.last_active_at)
+            if limits.on_idle == "end" and limits.idle_timeout_s and idle_s >= limits.idle_timeout_s:
+                await self._expire(journal, "end", "idle_timeout")
+
+    def _watch_memory(self, runner: Runner, limit_mb: int) -> None:
+        attachment = runner.attachment
+        pid = attachment.launch.pid() if attachment is not None and attachment.launch is not None else None
+        if pid is not None and processes.tree_rss_bytes(pid) > limit_mb * 1024 * 1024:
+            runner.kill("memory")
+
+
+def _nothing() -> None:
+    """Nobody listens to a process that is being ended."""

@@ -1,0 +1,665 @@
+"""The keeper: a small process that holds one agent, so that its turn outlives the server.
+
+    python3 -I -S keeper.py FOLDER LOCK_FD
+
+Above: launch.py makes the folder, takes the lock, starts this file and speaks to `sock`. Below: the agent and all
+that it starts. The folder is the whole interface: spec.json, in, out, err, lock, sock, pid.json, exit.json.
+
+It is deliberately blind to the agent's protocol: it moves bytes, keeps limits and ends processes. It is one file
+that needs nothing but the standard library, and everything is imported at the start, so that an upgrade of the
+package under a running keeper changes nothing for it. One thread: PR_SET_PDEATHSIG fires when the *thread* that
+spawned the agent dies.
+
+- stdout is a pipe copied to `out`. A file has no back-pressure, and asyncio agents refuse it. A full disk or an
+  unread spool makes the agent wait; no byte is lost.
+- stdin is a pipe fed from `in`, whole lines only: a server that dies inside a write leaves a torn line, and half a
+  line must never reach the agent.
+- `lock` comes open and locked from the server, so there is no moment at which a starting keeper looks dead.
+- `sock` is presence. Upward go single bytes ("o" there is output, "x" it is over), which may be lost: facts are in
+  the files. Downward goes one JSON object per line: feed, ack, end, limits.
+- exit.json is written last, in one rename. Without it and without the lock, the keeper was killed.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+MARK = "PERDURE_LAUNCH"
+CHUNK_BYTES = 64 * 1024
+ERR_MAX_BYTES = 256 * 1024
+ERR_KEPT_BYTES = 64 * 1024
+PUNCH_STEP_BYTES = 1024 * 1024
+DISK_CHECK_STEP_BYTES = 1024 * 1024
+DISK_RETRY_S = 0.5
+INPUT_LOOK_S = 1.0
+SWEEP_GRACE_S = 0.3
+SWEEP_KILL_S = 5.0
+SWEEP_STEP_S = 0.02
+KILL_AGAIN_S = 0.1
+DRAIN_S = 2.0
+ORPHAN_EOF_GRACE_S = 5.0
+ORPHAN_TERM_GRACE_S = 2.0
+MAX_PEERS = 16
+MAX_COMMAND_BYTES = 64 * 1024
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+FALLOC_KEEP_SIZE_AND_PUNCH_HOLE = 0x03
+
+LINUX = sys.platform == "linux"
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def timestamp() -> str:
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+
+
+def write_whole(name: str, value: dict[str, object]) -> None:
+    """A small JSON file that is either there entirely or not at all."""
+    fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        data = json.dumps(value).encode()
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
+    os.rename(name + ".new", name)
+
+
+class Spool:
+    """`out`: what the agent wrote, up to what the server has not yet stored and what the disk bears."""
+
+    def __init__(self, limit_bytes: int, disk_floor_bytes: int) -> None:
+        self.fd = os.open("out", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self.size = os.fstat(self.fd).st_size
+        self.acked = 0
+        self.held = b""
+        self.retry_at: float | None = None
+        self.draining = False
+        self._limit = limit_bytes
+        self._floor = disk_floor_bytes
+        self._punched = 0
+        self._check_at_size = self.size
+        self._check_disk()
+
+    def may_read(self) -> bool:
+        """Draining is bounded by what a pipe holds, so only a failed write stops it."""
+        if self.draining:
+            return not self.held
+        return self.retry_at is None and self.size - self.acked <= self._limit
+
+    def append(self, data: bytes) -> None:
+        assert not self.held, "nothing is read while a write waits"
+        self.held = data
+        self._flush()
+
+    def retry(self) -> None:
+        self.retry_at = None
+        self._check_disk()
+        self._flush()
+
+    def acknowledge(self, position: int) -> None:
+        self.acked = max(self.acked, min(position, self.size))
+        end = self.acked // PUNCH_STEP_BYTES * PUNCH_STEP_BYTES
+        if not LINUX or end - self._punched < PUNCH_STEP_BYTES:
+            return
+        punch = getattr(LIBC, "fallocate64", None) or LIBC.fallocate
+        # The result is not looked at: a file system that can't punch only costs disk until the folder goes.
+        punch(
+            self.fd, FALLOC_KEEP_SIZE_AND_PUNCH_HOLE, ctypes.c_int64(self._punched), ctypes.c_int64(end - self._punched)
+        )
+        self._punched = end
+
+    def _flush(self) -> None:
+        while self.held:
+            try:
+                written = os.write(self.fd, self.held)
+            except OSError:
+                # No room (or no quota, or a sick disk): keep the bytes, read no more, and try again.
+                self.retry_at = time.monotonic() + DISK_RETRY_S
+                return
+            self.size += written
+            self.held = self.held[written:]
+        if self.size >= self._check_at_size:
+            self._check_disk()
+
+    def _check_disk(self) -> None:
+        self._check_at_size = self.size + DISK_CHECK_STEP_BYTES
+        disk = os.fstatvfs(self.fd)
+        if disk.f_bavail * disk.f_frsize < self._floor:
+            self.retry_at = time.monotonic() + DISK_RETRY_S
+
+
+class Tail:
+    """`err`: always drained, since an unread stderr blocks the agent; only its tail is kept."""
+
+    def __init__(self) -> None:
+        self._open("err", 0)
+
+    def append(self, data: bytes) -> None:
+        try:
+            if self._size + len(data) > ERR_MAX_BYTES:
+                data = self._shrink(data)
+            self._size += os.write(2, data)
+        except OSError:
+            return  # only hints for a person: they give way on a full disk, while the agent must not block
+
+    def _open(self, name: str, flags: int) -> None:
+        """Descriptor 2, the keeper's own standard error: if the keeper breaks, its traceback is found here too."""
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | flags, 0o600)
+        os.dup2(fd, 2, inheritable=False)
+        os.close(fd)
+        self._size = os.fstat(2).st_size
+
+    def _shrink(self, data: bytes) -> bytes:
+        old = os.open("err", os.O_RDONLY)
+        try:
+            tail = os.pread(old, ERR_KEPT_BYTES, max(0, self._size - ERR_KEPT_BYTES))
+        finally:
+            os.close(old)
+        self._open("err.new", os.O_TRUNC)
+        os.rename("err.new", "err")
+        return (tail + data)[-ERR_KEPT_BYTES:]
+
+
+class Feed:
+    """`in` to the agent's stdin: whole lines of any length, never more than the pipe takes."""
+
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+        self.finished = False  # nothing more will be written: the loop closes the pipe
+        self._source = os.open("in", os.O_RDONLY | os.O_CREAT, 0o600)
+        self.fed = 0
+        self._whole = 0
+        self._closing = False
+        os.set_blocking(pipe, False)
+
+    def blocked(self) -> bool:
+        return not self.finished and self.fed < self._whole
+
+    def look(self) -> None:
+        """Find whole lines and pass them on. The torn tail is read anew each time: the server may have cut it."""
+        position, size = self._whole, 0 if self._closing else os.fstat(self._source).st_size
+        while position < size and (chunk := os.pread(self._source, CHUNK_BYTES, position)):
+            last = chunk.rfind(b"\n")
+            if last >= 0:
+                self._whole = position + last + 1
+            position += len(chunk)
+        self.push()
+
+    def close(self) -> None:
+        """End of file, after all that was written until now."""
+        self.look()
+        self._closing = True
+        self.push()
+
+    def push(self) -> None:
+        while self.blocked():
+            chunk = os.pread(self._source, min(CHUNK_BYTES, self._whole - self.fed), self.fed)
+            try:
+                self.fed += os.write(self.pipe, chunk)
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                # The agent closed its stdin. It may still work and talk: this is no reason to end it.
+                self.finished = True
+        if self._closing:
+            self.finished = True
+
+
+class Tree:
+    """Every process that the agent left behind: descendants of this subreaper, and what carries the mark."""
+
+    def __init__(self, launch_id: str) -> None:
+        self._mark = b"\0" + os.fsencode(f"{MARK}={launch_id}") + b"\0"
+        self.leader = 0
+
+    def living(self) -> list[int]:
+        if not os.path.isdir("/proc/self"):
+            return self._living_group()
+        parents = self._parents()
+        own = {os.getpid()}
+        while True:
+            more = {pid for pid, parent in parents.items() if parent in own and pid not in own}
+            if not more:
+                break
+            own |= more
+        own |= {pid for pid in parents if pid not in own and self._is_marked(pid)}
+        return sorted(own - {os.getpid()})
+
+    def signal(self, number: int) -> list[int]:
+        """Pids are used at once after the look: their numbers can't come round again in that time."""
+        pids = self.living()
+        for pid in pids:
+            try:
+                if pid < 0:
+                    os.killpg(-pid, number)
+                else:
+                    os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                continue  # gone meanwhile, or it changed its user: not ours to end any more
+        return pids
+
+    def _living_group(self) -> list[int]:
+        """Without /proc the agent's process group is all that can be seen from here."""
+        try:
+            os.killpg(self.leader, 0)
+        except (ProcessLookupError, PermissionError):
+            return []
+        return [-self.leader]
+
+    def _parents(self) -> dict[int, int]:
+        found = {}
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                # After the last ")" only: a command's name may hold anything.
+                fields = read_proc(f"/proc/{name}/stat").rpartition(b")")[2].split()
+                if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
+                    found[int(name)] = int(fields[1])
+        return found
+
+    def _is_marked(self, pid: int) -> bool:
+        return self._mark in b"\0" + read_proc(f"/proc/{pid}/environ") + b"\0"
+
+
+def read_proc(path: str) -> bytes:
+    """A file of /proc, or nothing if its process is gone or belongs to somebody else."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        parts = []
+        while part := os.read(fd, CHUNK_BYTES):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def spawn(argv: list[str], env: dict[str, str], cwd: str) -> tuple[int, int, int, int]:
+    """Start the agent: its pid and our ends of stdin, stdout, stderr. Raises OSError with what went wrong.
+
+    By hand, since PR_SET_PDEATHSIG must be set between fork and exec, and `subprocess` costs a megabyte.
+    """
+    in_read, in_write = os.pipe()
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    failed_read, failed_write = os.pipe()  # closed by a successful exec
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        name = cwd
+        try:
+            os.setsid()
+            if LINUX:
+                LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() != keeper:
+                    os._exit(127)  # the keeper died before the line above
+            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            for source, target in ((in_read, 0), (out_write, 1), (err_write, 2)):
+                os.dup2(source, target)
+            os.chdir(cwd)
+            name = argv[0]
+            os.execvpe(argv[0], argv, env)
+        except (OSError, ValueError) as failure:
+            code = getattr(failure, "errno", None) or errno.EINVAL  # ValueError: a NUL inside a string
+            os.write(failed_write, f"{code} {name}".encode(errors="replace"))
+        finally:
+            os._exit(127)
+    for fd in (in_read, out_write, err_write, failed_write):
+        os.close(fd)
+    failure_text = os.read(failed_read, 8192).decode()
+    os.close(failed_read)
+    if failure_text:
+        os.waitpid(pid, 0)
+        digits, _, what = failure_text.partition(" ")
+        raise OSError(int(digits), os.strerror(int(digits)), what)
+    return pid, in_write, out_read, err_read
+
+
+def parse_command(line: bytes) -> dict[str, float] | None:
+    """One line from the server, its objects `end` and `limits` laid open; None if it makes no sense."""
+    try:
+        command = json.loads(line)
+        found = {name: float(command[name]) for name in ("ack", "feed") if name in command}
+        for group in ("end", "limits"):
+            found |= {name: float(value) for name, value in command.get(group, {}).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+        return None
+    return found if all(abs(value) < float("inf") for value in found.values()) else None
+
+
+class Ladder:
+    """How far the ending of the agent has gone: stdin EOF, SIGTERM, SIGKILL, each after its grace."""
+
+    def __init__(self, how: str, eof_grace_s: float, term_grace_s: float) -> None:
+        self.how = how
+        self.deadline = time.monotonic() + eof_grace_s
+        self._term_grace_s = term_grace_s
+        self._next: int = signal.SIGTERM
+
+    def hurry(self, eof_grace_s: float, term_grace_s: float) -> None:
+        """Asked again: graces may become shorter, never longer."""
+        self._term_grace_s = min(self._term_grace_s, term_grace_s)
+        grace_s = eof_grace_s if self._next == signal.SIGTERM else self._term_grace_s
+        self.deadline = min(self.deadline, time.monotonic() + grace_s)
+
+    def climb(self, tree: Tree) -> None:
+        now = time.monotonic()
+        if now < self.deadline:
+            return
+        tree.signal(self._next)
+        self.deadline = now + (self._term_grace_s if self._next == signal.SIGTERM else KILL_AGAIN_S)
+        self._next = signal.SIGKILL
+
+
+class Keeper:
+    """The loop: sleeps until the agent, the server or a deadline has something for it."""
+
+    def __init__(self, launch_id: str, limits: dict[str, float], listener: socket.socket, wake_fd: int) -> None:
+        self._launch_id = launch_id
+        self._orphan_quiet_s = limits["orphan_quiet_s"]
+        self._orphan_max_s = limits["orphan_max_s"]
+        self._tail = Tail()
+        self._spool = Spool(int(limits["spool_limit_bytes"]), int(limits["disk_floor_bytes"]))
+        self._tree = Tree(launch_id)
+        self._feed: Feed | None = None
+        self._fed = 0
+        self._ladder: Ladder | None = None
+        self._stdout = self._stderr = -1
+        self._status: int | None = None
+        self._listener = listener
+        self._peers: dict[int, tuple[socket.socket, bytearray]] = {}
+        self._poll = select.poll()
+        self._handlers: dict[int, Callable[[], object]] = {}
+        self._told_size = 0
+        self._absent_since = self._last_output = self._looked_at = time.monotonic()
+        self._want(listener.fileno(), self._accept)
+        self._want(wake_fd, lambda: os.read(wake_fd, CHUNK_BYTES))
+
+    def run(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
+        try:
+            pid, stdin, self._stdout, self._stderr = spawn(argv, env | {MARK: self._launch_id}, cwd)
+        except OSError as failure:
+            self._finish("spawn_failed", f"{failure.strerror}: {failure.filename or argv[0]}")
+            return
+        self._tree.leader = pid
+        self._feed = Feed(stdin)
+        self._feed.look()
+        self._want(self._stderr, self._read_stderr)
+        try:
+            write_whole("pid.json", {"pid": pid, "keeper_pid": os.getpid(), "started_at": timestamp()})
+        except OSError as failure:
+            self._tail.append(f"no room for pid.json: {failure}\n".encode())  # it is only for people to look at
+        while self._status is None:
+            self._turn(self._deadline())
+            if self._ladder is not None:
+                self._ladder.climb(self._tree)
+            else:
+                self._check_orphan()
+        left = self._sweep()
+        self._drain()
+        how = "exited" if os.WIFEXITED(self._status) else "signalled"
+        self._finish(self._ladder.how if self._ladder else how, f"could not end {left}" if left else None)
+
+    # One turn of the loop ------------------------------------------------------------------------------------
+
+    def _turn(self, deadline: float) -> None:
+        self._want(self._stdout, self._read_stdout, self._stdout >= 0 and self._spool.may_read())
+        if self._feed is not None:
+            self._want(self._feed.pipe, self._feed.push, self._feed.blocked(), select.POLLOUT)
+            if self._feed.finished:
+                os.close(self._feed.pipe)
+                self._fed = self._feed.fed
+                self._feed = None
+        # One millisecond more: rounding down would spin through the last one.
+        for fd, _ in self._poll.poll(max(0, int((deadline - time.monotonic()) * 1000)) + 1):
+            self._handlers[fd]()
+        self._reap()
+        now = time.monotonic()
+        if self._spool.retry_at is not None and now >= self._spool.retry_at:
+            self._spool.retry()
+        if now >= self._looked_at + INPUT_LOOK_S:
+            self._look()  # a server may have died between its write and its poke
+        if self._spool.size != self._told_size:
+            self._told_size = self._spool.size
+            self._tell(b"o")
+
+    def _deadline(self) -> float:
+        deadlines = [self._looked_at + INPUT_LOOK_S]
+        if self._spool.retry_at is not None:
+            deadlines.append(self._spool.retry_at)
+        if self._ladder is not None:
+            deadlines.append(self._ladder.deadline)
+        elif not self._peers:
+            deadlines += [self._absent_since + self._orphan_max_s, self._quiet_since() + self._orphan_quiet_s]
+        return min(deadlines)
+
+    def _want(self, fd: int, handler: Callable[[], object], wanted: bool = True, mask: int = select.POLLIN) -> None:
+        """Watch a descriptor only while something is to be done: a pipe at its end is always ready, and would spin."""
+        if wanted and fd not in self._handlers:
+            self._handlers[fd] = handler
+            self._poll.register(fd, mask)
+        elif not wanted and fd in self._handlers:
+            del self._handlers[fd]
+            self._poll.unregister(fd)
+
+    def _look(self) -> None:
+        self._looked_at = time.monotonic()
+        if self._feed is not None:
+            self._feed.look()
+
+    def _reap(self) -> None:
+        """All children: as a subreaper this process inherits the orphans of the agent."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._tree.leader:
+                self._status = status
+
+    # The agent's output --------------------------------------------------------------------------------------
+
+    def _read_stdout(self) -> None:
+        data = os.read(self._stdout, CHUNK_BYTES)
+        if data:
+            self._spool.append(data)
+            self._last_output = time.monotonic()
+        else:
+            self._want(self._stdout, self._read_stdout, False)
+            os.close(self._stdout)
+            self._stdout = -1
+
+    def _read_stderr(self) -> None:
+        data = os.read(self._stderr, CHUNK_BYTES)
+        if data:
+            self._tail.append(data)
+            self._last_output = time.monotonic()
+        else:
+            self._want(self._stderr, self._read_stderr, False)
+            os.close(self._stderr)
+            self._stderr = -1
+
+    # The server ----------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            peer, _ = self._listener.accept()
+        except OSError:
+            return  # it went away again, or there are no descriptors: it will come back
+        if len(self._peers) >= MAX_PEERS:
+            peer.close()
+            return
+        peer.setblocking(False)
+        fd = peer.fileno()
+        self._peers[fd] = (peer, bytearray())
+        self._want(fd, lambda: self._listen(fd))
+        # It connected before it was accepted here, and was not told of what came in between. Not told at once: that
+        # may drop another peer whose own event is still to be handled in this turn.
+        self._told_size = -1
+
+    def _listen(self, fd: int) -> None:
+        peer, buffer = self._peers[fd]
+        try:
+            data = peer.recv(CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        buffer += data
+        while (end := buffer.find(b"\n")) >= 0:
+            command = parse_command(bytes(buffer[:end]))
+            del buffer[: end + 1]
+            if command is None:
+                data = b""  # not one of ours: hang up on it, never break because of it
+                break
+            self._obey(command)
+        if not data or len(buffer) > MAX_COMMAND_BYTES:
+            self._drop(fd)
+
+    def _obey(self, command: dict[str, float]) -> None:
+        if "ack" in command:
+            self._spool.acknowledge(int(command["ack"]))
+        self._orphan_quiet_s = command.get("orphan_quiet_s", self._orphan_quiet_s)
+        self._orphan_max_s = command.get("orphan_max_s", self._orphan_max_s)
+        if "feed" in command:
+            self._look()
+        if "eof_grace_s" in command and "term_grace_s" in command:
+            self._end("ended", command["eof_grace_s"], command["term_grace_s"])
+
+    def _drop(self, fd: int) -> None:
+        self._want(fd, self._accept, False)
+        self._peers.pop(fd)[0].close()
+        if not self._peers:
+            self._absent_since = time.monotonic()
+
+    def _tell(self, byte: bytes) -> None:
+        for fd, (peer, _) in list(self._peers.items()):
+            try:
+                peer.send(byte)
+            except BlockingIOError:
+                continue  # its buffer is full of the same news
+            except OSError:
+                self._drop(fd)
+
+    # The end -------------------------------------------------------------------------------------------------
+
+    def _end(self, how: str, eof_grace_s: float, term_grace_s: float) -> None:
+        if self._ladder is not None:
+            self._ladder.hurry(eof_grace_s, term_grace_s)
+            return
+        self._ladder = Ladder(how, eof_grace_s, term_grace_s)
+        if self._feed is not None:
+            self._feed.close()
+
+    def _quiet_since(self) -> float:
+        return max(self._absent_since, self._last_output)
+
+    def _is_abandoned(self) -> bool:
+        return not self._peers and time.monotonic() >= self._absent_since + self._orphan_max_s
+
+    def _check_orphan(self) -> None:
+        if self._peers:
+            return
+        now = time.monotonic()
+        is_quiet = now >= self._quiet_since() + self._orphan_quiet_s
+        if is_quiet and self._stdout >= 0 and not self._spool.may_read():
+            # Not quiet but made to wait by us. `orphan_max_s` still holds.
+            self._last_output, is_quiet = now, False
+        if is_quiet or self._is_abandoned():
+            self._end("orphaned", ORPHAN_EOF_GRACE_S, ORPHAN_TERM_GRACE_S)
+
+    def _sweep(self) -> list[int]:
+        """The agent is gone; end what it left, and say what could not be ended."""
+        left = self._tree.signal(signal.SIGTERM)
+        until = time.monotonic() + SWEEP_GRACE_S
+        while left and time.monotonic() < until:
+            self._turn(time.monotonic() + SWEEP_STEP_S)
+            left = self._tree.living()
+        until = time.monotonic() + SWEEP_KILL_S
+        while left and time.monotonic() < until:
+            self._tree.signal(signal.SIGKILL)
+            self._turn(time.monotonic() + SWEEP_STEP_S)
+            left = self._tree.living()
+        return left
+
+    def _drain(self) -> None:
+        """What is still in the pipes. Bounded, since a process that escaped may hold them open; but bytes that only
+        wait for room on the disk are waited for as long as anybody is interested."""
+        self._spool.draining = True
+        until = time.monotonic() + DRAIN_S
+        while self._stdout >= 0 or self._stderr >= 0 or self._spool.held:
+            now = time.monotonic()
+            if self._spool.held and not self._is_abandoned():
+                until = now + DRAIN_S
+            if now >= until:
+                return
+            self._turn(now + DISK_RETRY_S)
+
+    def _finish(self, how: str, error: str | None) -> None:
+        status = self._status
+        if self._feed is not None:
+            self._fed = self._feed.fed
+        record: dict[str, object] = {
+            "how": how,
+            "exit_code": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
+            "out_size": self._spool.size,
+            "in_fed": self._fed,
+            "error": error,
+            "ended_at": timestamp(),
+        }
+        while True:
+            try:
+                write_whole("exit.json", record)
+                break
+            except FileNotFoundError:
+                return  # the folder was removed: nobody will ask
+            except OSError:
+                if self._is_abandoned():
+                    return
+                self._turn(time.monotonic() + DISK_RETRY_S)
+        self._tell(b"x")
+
+
+def main(folder: str, lock_fd: int) -> None:
+    # A service manager that stops the server signals everything in reach; the turn must outlive that.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    os.set_inheritable(lock_fd, False)  # the agent must not hold the lock after the keeper is gone
+    # Relative names from here on: a Unix socket's address holds about a hundred bytes, a path may be longer.
+    os.chdir(folder)
+    wake_read, wake_write = os.pipe()
+    for fd in (wake_read, wake_write):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # the wake-up needs a handler to be there
+    if LINUX:
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind("sock")
+    listener.listen(MAX_PEERS)
+    listener.setblocking(False)
+    with open("spec.json", "rb") as file:
+        spec = json.load(file)
+    Keeper(spec["launch_id"], spec["limits"], listener, wake_read).run(spec["argv"], spec["env"], spec["cwd"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

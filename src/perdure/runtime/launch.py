@@ -1,0 +1,429 @@
+"""The server's side of a launch: makes the folder, starts the keeper, and speaks with it.
+
+Above: the runner gives lines and reads bytes. Below: keeper.py, through the files of one folder and one socket.
+
+The files are the facts: what was written to `in` and read from `out` survives either side. The socket carries hints
+(there is more to read, look at your input) and the server's presence; a lost hint costs time, never data. Files are
+read and written synchronously: they are in the page cache, and a thread would cost more than the call.
+
+It deliberately knows no protocol, keeps no position and decides nothing: who ends an agent, and when, is decided
+above.
+"""
+
+import asyncio
+import errno
+import fcntl
+import importlib.util
+import json
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from perdure.core.errors import StoreFull
+from perdure.runtime import keeper as keeper_program
+
+PROTOCOL = 1
+ACK_STEP_BYTES = 256 * 1024
+ROOM_BYTES = 64 * 1024
+COUNT_CHUNK_BYTES = 1024 * 1024
+CONNECT_RETRY_S = 0.01
+GONE_RETRY_S = 0.01
+# The shortest limit of the systems we know is 104 bytes, the last of them NUL.
+MAX_SOCKET_PATH_BYTES = 100
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_LAUNCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+# What an interpreter may need to start. The rest of the server's environment, its secrets too, is not the keeper's.
+_KEEPER_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+
+class LaunchLimits(Struct, frozen=True):
+    """What the keeper holds to by itself."""
+
+    spool_limit_bytes: int = 64 * 1024 * 1024
+    """Output that is not yet acknowledged; beyond it the agent waits."""
+    disk_floor_bytes: int = 256 * 1024 * 1024
+    """Free space below which the agent waits."""
+    orphan_quiet_s: float = 600
+    """With no server: silence after which the agent is ended."""
+    orphan_max_s: float = 3600
+    """With no server: time after which the agent is ended."""
+
+
+class LaunchSpec(Struct, frozen=True):
+    """One start of one agent. `env` is the agent's whole environment; only the mark is added."""
+
+    launch_id: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    limits: LaunchLimits = LaunchLimits()
+    protocol: int = PROTOCOL
+
+
+class Exit(Struct, frozen=True):
+    """How the agent ended. `out` is complete at `out_size` bytes: read that far before believing this."""
+
+    how: str
+    """exited | signalled | ended (by the server) | orphaned | spawn_failed"""
+    exit_code: int | None
+    signal: int | None
+    out_size: int
+    error: str | None
+    ended_at: str
+    in_fed: int | None = None
+    """How much of `in` the agent's stdin took; what lies beyond surely never reached it."""
+
+
+class _Line(asyncio.Protocol):
+    """The connection: every byte that comes is the same hint."""
+
+    def __init__(self, on_output: Callable[[], None], on_closed: Callable[[], None]) -> None:
+        self._on_output = on_output
+        self._on_closed = on_closed
+
+    def data_received(self, data: bytes) -> None:
+        self._on_output()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_closed()
+
+    def silence(self) -> None:
+        self._on_output = self._on_closed = lambda: None
+
+
+class Launch:
+    """A handle of one launch. Any number may exist, in this server or the next; the folder is what counts."""
+
+    def __init__(self, folder: Path, keeper: "subprocess.Popen[bytes] | None" = None) -> None:
+        self.folder = folder
+        self.launch_id = folder.name
+        self._keeper = keeper
+        self._out: int | None = None
+        self._transport: asyncio.Transport | None = None
+        self._line: _Line | None = None
+        self._unsent: dict[str, Any] = {}
+        self._acknowledged = 0
+        self._ack_step = ACK_STEP_BYTES
+
+    # Making and finding --------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, root: Path, spec: LaunchSpec) -> "Launch":
+        """Make the folder and start the keeper. Nothing is left behind if that fails.
+
+        The lock is taken here and handed over open, so that a launch whose lock nobody holds is dead, always.
+        """
+        if not _LAUNCH_ID.fullmatch(spec.launch_id):
+            raise ValueError(f"not a launch id: {spec.launch_id!r}")
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = root / spec.launch_id
+        folder.mkdir(mode=0o700)
+        try:
+            # Not msgspec's encoder: paths and arguments that are not UTF-8 travel as lone surrogates.
+            (folder / "spec.json").write_text(json.dumps(msgspec.to_builtins(spec)))
+            for name in ("in", "out", "err"):
+                (folder / name).touch(mode=0o600)
+            keeper = _start_keeper(folder)
+        except BaseException as failure:
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(failure, OSError) and failure.errno in _NO_ROOM:
+                raise StoreFull("no room for a launch") from failure
+            raise
+        launch = cls(folder, keeper)
+        launch._read_ack_step()
+        return launch
+
+    @classmethod
+    def find(cls, root: Path, launch_id: str) -> "Launch | None":
+        """A launch of this or an earlier server, alive or not."""
+        if not _LAUNCH_ID.fullmatch(launch_id) or not (root / launch_id).is_dir():
+            return None
+        launch = cls(root / launch_id)
+        launch._read_ack_step()
+        return launch
+
+    def _read_ack_step(self) -> None:
+        """A spool limit smaller than the step would stop the agent before the first acknowledgement was sent."""
+        try:
+            spec = msgspec.json.decode((self.folder / "spec.json").read_bytes())
+            self._ack_step = min(ACK_STEP_BYTES, max(1, int(spec["limits"]["spool_limit_bytes"]) // 4))
+        except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+            # The server died while it made the folder; there is no keeper, so nobody waits for acknowledgements.
+            self._ack_step = ACK_STEP_BYTES
+
+    # Life ----------------------------------------------------------------------------------------------------
+
+    def is_alive(self) -> bool:
+        """Whether the keeper lives: whether anybody holds the lock."""
+        try:
+            fd = os.open(self.folder / "lock", os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            # Shared: two who look at the same moment must not take each other for a keeper.
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def exit(self) -> Exit | None:
+        """None while it runs, and for ever if the keeper was killed: then sweep by the mark."""
+        try:
+            return msgspec.json.decode((self.folder / "exit.json").read_bytes(), type=Exit)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def pid(self) -> int | None:
+        """The agent's; to show it, never to decide whether it lives."""
+        return self._pids().get("pid")
+
+    def keeper_pid(self) -> int | None:
+        return self._pids().get("keeper_pid")
+
+    def _pids(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = msgspec.json.decode((self.folder / "pid.json").read_bytes(), type=dict[str, Any])
+        except (FileNotFoundError, msgspec.DecodeError):
+            return {}
+        return found
+
+    async def wait_gone(self, timeout_s: float) -> bool:
+        """Until the lock is free."""
+        deadline = time.monotonic() + timeout_s
+        while self.is_alive():
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(GONE_RETRY_S)
+        self.reap()
+        return True
+
+    def reap(self) -> None:
+        """A keeper that this server started and that ended stays a zombie until it is asked for."""
+        if self._keeper is not None and self._keeper.poll() is not None:
+            self._keeper = None
+
+    # Connection ----------------------------------------------------------------------------------------------
+
+    async def connect(self, on_output: Callable[[], None], on_closed: Callable[[], None], timeout_s: float) -> None:
+        """Be present. `on_output` is called at once and whenever there may be more; `on_closed` once, at the end.
+
+        A keeper that is already gone is no error: both are called then too, and the files tell the rest.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = time.monotonic() + timeout_s
+        while (connection := self._try_connect()) is None:
+            if not self.is_alive():
+                loop.call_soon(on_output)
+                loop.call_soon(on_closed)
+                return
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"the keeper of {self.launch_id} did not answer within {timeout_s} s")
+            await asyncio.sleep(CONNECT_RETRY_S)
+        self._line = line = _Line(on_output, on_closed)
+        self._transport, _ = await loop.create_unix_connection(lambda: line, sock=connection)
+        unsent, self._unsent = self._unsent, {}
+        # What was written before there was a connection is looked for now, not at the keeper's next look.
+        self._send(**(unsent | {"feed": True}))
+        loop.call_soon(on_output)
+
+    def _try_connect(self) -> socket.socket | None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            _connect_in(connection, self.folder)
+        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+            connection.close()
+            return None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _send(self, **command: Any) -> None:
+        """Without a connection it waits for one, the newest of each kind."""
+        if self._transport is None or self._transport.is_closing():
+            self._unsent |= command
+        else:
+            self._transport.write(msgspec.json.encode(command) + b"\n")
+
+    def close(self) -> None:
+        """Let go of it: the agent goes on, its keeper's orphan limits begin to run. Nobody is called any more."""
+        if self._line is not None:
+            self._line.silence()
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+        if self._out is not None:
+            os.close(self._out)
+            self._out = None
+        self.reap()
+        if self._keeper is not None:
+            # It outlives us by design, which Popen would report as a leak.
+            self._keeper.returncode = 0
+
+    # Output --------------------------------------------------------------------------------------------------
+
+    def out_size(self) -> int:
+        return os.fstat(self._open_out()).st_size
+
+    def read(self, position: int, max_bytes: int) -> bytes:
+        """Bytes from `position` on; empty if there are none yet. What was acknowledged may read as zeros."""
+        return os.pread(self._open_out(), max_bytes, position)
+
+    def _open_out(self) -> int:
+        if self._out is None:
+            self._out = os.open(self.folder / "out", os.O_RDONLY)
+        return self._out
+
+    def acknowledge(self, position: int, force: bool = False) -> None:
+        """All before `position` is stored: the keeper may free it. Sent in steps, since each is a message."""
+        if position - self._acknowledged >= self._ack_step or (force and position > self._acknowledged):
+            self._acknowledged = position
+            self._send(ack=position)
+
+    def stderr_tail(self, max_bytes: int = 4096) -> str:
+        try:
+            with open(self.folder / "err", "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - max_bytes))
+                return file.read(max_bytes).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    # Input ---------------------------------------------------------------------------------------------------
+
+    def in_size(self) -> int:
+        return os.stat(self.folder / "in").st_size
+
+    def repair_input(self) -> int:
+        """Cut the line that a dying writer left torn; the number of whole lines that are there.
+
+        Safe while the keeper reads: it never passes on a line without its newline.
+        """
+        fd = os.open(self.folder / "in", os.O_RDWR)
+        try:
+            lines = position = whole = 0
+            while chunk := os.pread(fd, COUNT_CHUNK_BYTES, position):
+                lines += chunk.count(b"\n")
+                last = chunk.rfind(b"\n")
+                if last >= 0:
+                    whole = position + last + 1
+                position += len(chunk)
+            if whole < position:
+                os.ftruncate(fd, whole)
+            return lines
+        finally:
+            os.close(fd)
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Append lines, each ending in its newline. Raises StoreFull if there is no room.
+
+        Room is looked for before, so that normally nothing was written then. If it ran out inside the write, whole
+        lines that went in stay (the agent may have them already) and the torn one is cut: as after a crash,
+        `repair_input` says how many there are.
+        """
+        for line in lines:
+            if not line or line.find(b"\n") != len(line) - 1:
+                raise ValueError("a line must end in a newline and hold no other")
+        data = memoryview(b"".join(lines))
+        if not data:
+            return
+        fd = os.open(self.folder / "in", os.O_WRONLY | os.O_APPEND)
+        try:
+            disk = os.fstatvfs(fd)
+            if disk.f_bavail * disk.f_frsize < len(data) + ROOM_BYTES:
+                raise StoreFull(f"no room for {len(data)} bytes of input")
+            while data:
+                data = data[os.write(fd, data) :]
+        except OSError as failure:
+            if failure.errno not in _NO_ROOM:
+                raise
+            self.repair_input()
+            raise StoreFull(f"no room for {len(data)} bytes of input") from failure
+        finally:
+            os.close(fd)
+        self._send(feed=True)
+
+    # Orders --------------------------------------------------------------------------------------------------
+
+    def end(self, eof_grace_s: float, term_grace_s: float) -> None:
+        """Stdin EOF, after `eof_grace_s` SIGTERM, after `term_grace_s` SIGKILL, to the whole tree. The keeper does it,
+        even if this server dies meanwhile. Again with shorter graces: it hurries."""
+        self._send(end={"eof_grace_s": eof_grace_s, "term_grace_s": term_grace_s})
+
+    def set_limits(self, orphan_quiet_s: float, orphan_max_s: float) -> None:
+        self._send(limits={"orphan_quiet_s": orphan_quiet_s, "orphan_max_s": orphan_max_s})
+
+    def forget(self) -> None:
+        """Remove the folder of a launch that is over."""
+        if self.is_alive():
+            raise RuntimeError(f"launch {self.launch_id} is alive: end it first")
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its standard error goes where the agent's goes: a keeper that can't even start says there why.
+        with open(folder / "err", "ab") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", _program(), str(folder.absolute()), str(lock)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={name: os.environ[name] for name in _KEEPER_ENVIRONMENT if name in os.environ},
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
+    finally:
+        os.close(lock)  # the keeper's copy is the same lock
+
+
+def _program(source: str = keeper_program.__file__) -> str:
+    """The keeper's compiled file if it is there and of this very source, which saves each keeper 1.5 MB and 20 ms.
+
+    The check is ours to make: a program that is started by its path is run as it is, however stale.
+    """
+    compiled = importlib.util.cache_from_source(source)
+    try:
+        with open(compiled, "rb") as file:
+            header = file.read(16)
+    except OSError:
+        return source
+    now = os.stat(source)
+    fresh = struct.pack("<III", 0, int(now.st_mtime) & 0xFFFFFFFF, now.st_size & 0xFFFFFFFF)
+    return compiled if header == importlib.util.MAGIC_NUMBER + fresh else source
+
+
+def _connect_in(connection: socket.socket, folder: Path) -> None:
+    """Connect to `sock` in a folder, however long its path is."""
+    path = str(folder / "sock")
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
+        connection.connect(path)
+    elif os.path.isdir("/proc/self/fd"):
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            connection.connect(f"/proc/self/fd/{directory}/sock")
+        finally:
+            os.close(directory)
+    else:
+        with tempfile.TemporaryDirectory(prefix="perdure-") as short:
+            link = os.path.join(short, "l")
+            os.symlink(folder.absolute(), link)
+            connection.connect(os.path.join(link, "sock"))

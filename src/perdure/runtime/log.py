@@ -1,0 +1,363 @@
+"""The log of each session: the only channel between surfaces, runners and viewers.
+
+Above: the verbs (sessions.py), runners and streams. Below: a store. `record` asks the machine, commits, and only then
+lets anybody see what happened: state evolves after the commit, frames are made once and shared, viewers and the
+runner are woken. A journal is the part of a session that is in memory while somebody needs it.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from perdure.core import events as ev
+from perdure.core import state as st
+from perdure.core.clock import seconds, stamp
+from perdure.core.errors import Conflict, Refused
+from perdure.core.session import Decision
+from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_session, public_turn, snapshot
+from perdure.stores.base import Append, Checkpoint, Draft, Listed, Phrase, Receipt, Store, Stored, TurnRow
+
+logger = logging.getLogger(__name__)
+
+TAIL_BYTES = 256 * 1024
+TAIL_FRAMES = 4096
+READ_BATCH = 5_000
+CONFLICT_RETRIES = 5
+
+_json = msgspec.json.Encoder()
+T = TypeVar("T")
+
+
+class Viewer(Protocol):
+    """Somebody who watches a journal. `wake` must not block and must not raise."""
+
+    def wake(self) -> None: ...
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Journal:
+    """One session in memory: its state, its view, the tail of its frames, and who watches."""
+
+    def __init__(self, log: "Log", state: st.Session, last_seq: int, decided_seq: int) -> None:
+        self.log = log
+        self.state = state
+        self.last_seq = last_seq
+        self.decided_seq = decided_seq
+        self.view = TurnView(state.turn.turn if state.turn else None)
+        self.viewers: set[Viewer] = set()
+        self.follower: Callable[[list[tuple[int, ev.Event]]], None] | None = None
+        """The runner, told of decisive events after they are committed."""
+        self.last_event_at = log.now()
+        self.touched = time.monotonic()
+        self._lock = asyncio.Lock()
+        self._tail: deque[tuple[int, bytes]] = deque()
+        self._tail_bytes = 0
+        self._joins: dict[int, bytes] = {}
+        self._snapshot: tuple[int, bytes] | None = None
+
+    # Writing -----------------------------------------------------------------------------------------------------
+
+    async def record(
+        self,
+        make: Callable[[st.Session], Decision],
+        *,
+        checkpoint: Checkpoint | None = None,
+        receipt: Callable[[Decision, int], Receipt] | None = None,
+    ) -> tuple[Decision, int]:
+        """Decide on the state as it is, commit, then let it be seen: the decision and its first event's number.
+
+        Not to be cancelled half-way: callers that may be cancelled use `Log.record`."""
+        async with self._lock:
+            for attempt in range(CONFLICT_RETRIES):
+                decision = make(self.state)
+                if not decision.events and checkpoint is None:
+                    return decision, self.last_seq
+                slip = receipt(decision, self.last_seq + 1) if receipt else None
+                try:
+                    first = await self._commit(decision, checkpoint, slip)
+                except Conflict:
+                    if attempt + 1 == CONFLICT_RETRIES:
+                        raise
+                    await self._reload()
+                    continue
+                return decision, first
+        raise AssertionError("unreachable")
+
+    async def record_deltas(self, deltas: list[Any], checkpoint: Checkpoint) -> None:
+        """The fast path of a streaming answer: no decision, no state, only numbers."""
+        async with self._lock:
+            now = self.log.stamp()
+            for event in deltas:
+                event.at = now
+                event.session_id = self.state.id
+            drafts = [Draft(ev.type_of(event), event.turn, ev.encode(event), False) for event in deltas]
+            step = Append(
+                session_id=self.state.id,
+                generation=self.log.generation,
+                expect=None,
+                events=drafts,
+                checkpoint=checkpoint,
+            )
+            first = await self.log.store.append(step)
+            self._publish(deltas, drafts, first)
+
+    async def _commit(self, decision: Decision, checkpoint: Checkpoint | None, receipt: Receipt | None) -> int:
+        events = decision.events
+        drafts = [Draft(ev.type_of(event), event.turn, ev.encode(event), event.decisive) for event in events]
+        decisive = any(event.decisive for event in events)
+        if decisive and any(isinstance(event, ev.TurnStart) for event in events):
+            decision.state.turn_after_seq = self.last_seq
+        count = self.last_seq + len(events)
+        step = Append(
+            session_id=self.state.id,
+            generation=self.log.generation,
+            expect=self.decided_seq if decisive else None,
+            events=drafts,
+            state=st.dump(decision.state) if decisive else None,
+            listed=listed(decision.state, count) if decisive else None,
+            turns=[TurnRow(t.turn, True, _json.encode(public_turn(t))) for t in decision.turns.values()],
+            receipt=receipt,
+            checkpoint=checkpoint,
+            phrases=self._phrases(events),
+        )
+        first = await self.log.store.append(step)
+        began_after = self.state.turn_after_seq
+        if decisive:
+            self.state = decision.state
+        self._publish(events, drafts, first)
+        for event in events:
+            if isinstance(event, ev.TurnEnd):
+                self.log.turn_ended(self.state.id, began_after)
+        return first
+
+    def _phrases(self, events: list[ev.Event]) -> list[Phrase]:
+        phrases: list[Phrase] = []
+        for event in events:
+            if isinstance(event, ev.UserMessage):
+                phrases.append(Phrase(event.turn or 0, "user", event.text))
+            elif isinstance(event, ev.Title):
+                phrases.append(Phrase(0, "title", event.title))
+            elif isinstance(event, ev.TurnEnd) and self.view.turn == event.turn:
+                said = self.view.text()
+                if said:
+                    phrases.append(Phrase(event.turn or 0, "assistant", said))
+        return phrases
+
+    def _publish(self, events: list[Any], drafts: list[Draft], first: int) -> None:
+        """After the commit, and only then."""
+        self.touched = time.monotonic()
+        if not events:
+            return
+        self.last_event_at = seconds(events[-1].at)
+        self._joins.clear()
+        decisive: list[tuple[int, ev.Event]] = []
+        changed = False
+        for index, (event, draft) in enumerate(zip(events, drafts, strict=True)):
+            seq = first + index
+            frame = self.log.frame(seq, draft.type, ev.with_seq(seq, draft.body))
+            self._tail.append((seq, frame))
+            self._tail_bytes += len(frame)
+            if isinstance(event, ev.UserMessage) and event.turn != self.view.turn:
+                self.view = TurnView(event.turn)
+            self.view.fold(event)
+            if event.decisive:
+                self.decided_seq = seq
+                decisive.append((seq, event))
+                changed = True
+        self.last_seq = first + len(events) - 1
+        while self._tail_bytes > TAIL_BYTES or len(self._tail) > TAIL_FRAMES:
+            self._tail_bytes -= len(self._tail.popleft()[1])
+        for viewer in list(self.viewers):
+            viewer.wake()
+        if decisive and self.follower is not None:
+            self.follower(decisive)
+        if changed:
+            self.log.changed(self.state.id)
+
+    async def _reload(self) -> None:
+        fresh = await self.log.load(self.state.id)
+        if fresh is None:
+            raise Refused("not_found", "The session was erased.")
+        self.state, self.last_seq, self.decided_seq = fresh.state, fresh.last_seq, fresh.decided_seq
+        self.view = fresh.view
+        self._tail.clear()
+        self._tail_bytes = 0
+        self._joins.clear()
+
+    # Reading -----------------------------------------------------------------------------------------------------
+
+    def frames_after(self, position: int) -> bytes | None:
+        """Everything after `position` as one piece shared by all who are there; None if the tail no longer has it."""
+        if position == self.last_seq:
+            return b""
+        joined = self._joins.get(position)
+        if joined is None:
+            if not self._tail or position + 1 < self._tail[0][0] or position > self.last_seq:
+                return None
+            pieces: list[bytes] = []
+            for seq, frame in reversed(self._tail):
+                if seq <= position:
+                    break
+                pieces.append(frame)
+            pieces.reverse()
+            joined = self._joins[position] = b"".join(pieces)
+        return joined
+
+    def frames_since(self, position: int) -> list[tuple[int, bytes]] | None:
+        """The same as single frames with their numbers."""
+        if position < 0 or self.frames_after(position) is None:
+            return None
+        return [entry for entry in self._tail if entry[0] > position]
+
+    async def snapshot_frame(self) -> tuple[int, bytes]:
+        """(seq, frame): everything that a viewer needs to begin. Made once per position."""
+        if self._snapshot is None or self._snapshot[0] != self.last_seq:
+            rows = await self.log.store.read_turns(self.state.id, last=SNAPSHOT_TURNS)
+            turns = [msgspec.json.decode(row.public) for row in rows]
+            if self.state.turn is not None and turns and turns[-1]["turn"] == self.state.turn.turn:
+                turns[-1] = public_turn(self.state.turn)
+            seq = self.last_seq
+            body = _json.encode(snapshot(self.state, self.view, seq, turns, self.log.stamp()))
+            self._snapshot = (seq, self.log.frame(seq, "snapshot", body))
+        return self._snapshot
+
+    @property
+    def idle(self) -> bool:
+        return not self.viewers and self.follower is None and not self._lock.locked()
+
+
+def listed(state: st.Session, event_count: int) -> Listed:
+    return Listed(
+        project=state.project,
+        agent=state.agent,
+        workdir=state.workdir,
+        state=state.state,
+        status=state.status,
+        title=state.title,
+        labels=state.labels,
+        archived=state.archived,
+        parent=state.parent,
+        last_active_at=state.last_active_at,
+        public=_json.encode(public_session(state, event_count)),
+    )
+
+
+class Log:
+    """All journals of this server."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.now = clock
+        self.generation = 0
+        self.epoch = 0
+        self.journals: dict[str, Journal] = {}
+        self.change_watchers: set[Viewer] = set()
+        self.on_turn_ended: Callable[[str, int], None] | None = None
+        self._loading: dict[str, asyncio.Task[Journal | None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def stamp(self) -> str:
+        return stamp(self.now())
+
+    def event_id(self, seq: int) -> bytes:
+        return b"%d-%d" % (seq, self.epoch) if self.epoch else b"%d" % seq
+
+    def frame(self, seq: int, event_type: str, body: bytes) -> bytes:
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.event_id(seq), event_type.encode(), body)
+
+    def stored_frame(self, row: Stored) -> bytes:
+        return self.frame(row.seq, row.type, ev.with_seq(row.seq, row.body, row.first_seq))
+
+    async def create(self, decision: Decision) -> Journal:
+        """A new session: its first events, committed."""
+        journal = Journal(self, decision.state, 0, 0)
+        await self.shielded(journal.record(lambda _: decision))
+        self.journals[journal.state.id] = journal
+        return journal
+
+    async def open(self, session_id: str) -> Journal:
+        """The session's journal, read from the store if it is not in memory."""
+        journal = self.journals.get(session_id)
+        if journal is not None:
+            journal.touched = time.monotonic()
+            return journal
+        task = self._loading.get(session_id)
+        if task is None:
+            task = asyncio.ensure_future(self._load_into_memory(session_id))
+            self._loading[session_id] = task
+        loaded = await asyncio.shield(task)
+        if loaded is None:
+            raise Refused("not_found", f"There is no session {session_id}.")
+        return loaded
+
+    async def _load_into_memory(self, session_id: str) -> Journal | None:
+        try:
+            journal = await self.load(session_id)
+            if journal is not None:
+                self.journals[session_id] = journal
+            return journal
+        finally:
+            del self._loading[session_id]
+
+    async def load(self, session_id: str) -> Journal | None:
+        record = await self.store.load(session_id)
+        if record is None:
+            return None
+        journal = Journal(self, st.restore(record.state), record.last_seq, record.decided_seq)
+        position = journal.state.turn_after_seq
+        while position < record.last_seq and journal.view.turn is not None:
+            batch = await self.store.read(session_id, position, limit=READ_BATCH)
+            if not batch:
+                break
+            for row in batch:
+                if row.turn == journal.view.turn and row.seq <= record.last_seq:
+                    journal.view.fold(ev.decode(row.body))
+            position = batch[-1].seq
+        return journal
+
+    async def record(
+        self,
+        session_id: str,
+        make: Callable[[st.Session], Decision],
+        *,
+        receipt: Callable[[Decision, int], Receipt] | None = None,
+    ) -> tuple[Decision, int]:
+        """Record on behalf of a caller that may be cancelled at any moment: the commit goes on without it."""
+        journal = await self.open(session_id)
+        return await self.shielded(journal.record(make, receipt=receipt))
+
+    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    def turn_ended(self, session_id: str, began_after: int) -> None:
+        """A turn whose events come after this position is over."""
+        if self.on_turn_ended is not None:
+            self.on_turn_ended(session_id, began_after)
+
+    def changed(self, session_id: str) -> None:
+        for watcher in list(self.change_watchers):
+            watcher.wake()
+
+    def evict(self, idle_for_s: float) -> None:
+        """Let go of journals that nobody needs: an idle session costs no memory."""
+        limit = time.monotonic() - idle_for_s
+        for session_id, journal in list(self.journals.items()):
+            if journal.idle and journal.touched < limit:
+                del self.journals[session_id]
+
+    async def settle(self) -> None:
+        """Wait for the records that are under way."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)

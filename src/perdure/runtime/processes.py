@@ -1,0 +1,194 @@
+"""Processes of this machine: which belong to a launch, how to end them, how much memory a tree takes.
+
+Above: the host sweeps dead launches at start and before a relaunch; `explain` shows a session's tree. Below: /proc.
+
+Every process of a launch carries `PERDURE_LAUNCH=<id>` in its environment, so it is found even when it left the
+session, the group and the parent that started it. A process that scrubs its environment can't be found this way;
+while its keeper lives, the keeper ends it as a descendant.
+
+This is deliberately not how a living launch is ended: that is the keeper's work. Where there is no /proc no mark can
+be read: `can_see_marks()` says so, nothing is found, and nothing is ended. Trees are then read with `ps`.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from perdure.runtime.keeper import MARK
+
+KILL_WAIT_S = 5.0
+LOOK_AGAIN_S = 0.02
+PS_TIMEOUT_S = 5.0
+
+_PROC = Path("/proc")
+_MARK_BYTES = b"\0" + MARK.encode() + b"="
+
+
+class Process(Struct, frozen=True):
+    pid: int
+    ppid: int
+    command: str
+    rss_bytes: int
+
+
+def can_see_marks() -> bool:
+    return (_PROC / "self" / "environ").exists()
+
+
+def mark_of(pid: int) -> str | None:
+    """The launch that a living process belongs to."""
+    try:
+        environ = b"\0" + (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    start = environ.find(_MARK_BYTES)
+    if start < 0:
+        return None
+    return os.fsdecode(environ[start + len(_MARK_BYTES) :].split(b"\0", 1)[0])
+
+
+def marked_all() -> dict[str, list[int]]:
+    """Every marked process of this user, by launch: one look through /proc."""
+    found: dict[str, list[int]] = {}
+    for pid in _own_pids():
+        launch_id = mark_of(pid)
+        if launch_id is not None:
+            found.setdefault(launch_id, []).append(pid)
+    return found
+
+
+def marked(launch_id: str) -> list[int]:
+    return marked_all().get(launch_id, [])
+
+
+def signal_marked(pid: int, launch_id: str, number: int) -> bool:
+    """Send a signal if this pid still carries the mark; False if it is gone or somebody else by now.
+
+    The process is pinned by a pidfd before the mark is read again, so a pid that was reused in between is not hit.
+    """
+    pin = _pin(pid)
+    try:
+        if mark_of(pid) != launch_id:
+            return False
+        if pin is None:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(pin, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        if pin is not None:
+            os.close(pin)
+    return True
+
+
+async def end_marked(launch_ids: Iterable[str], grace_s: float) -> list[int]:
+    """SIGTERM, then after `grace_s` SIGKILL, until none of these launches has a process. The pids that would not go."""
+    wanted = set(launch_ids)
+    left = _signal_all(wanted, signal.SIGTERM)
+    await _wait_gone(left, grace_s)
+    deadline = time.monotonic() + KILL_WAIT_S
+    # Looked for anew each time: a process that is being ended may have started another.
+    while left := _signal_all(wanted, signal.SIGKILL):
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
+            break
+        await _wait_gone(left, remaining_s)
+    return sorted(left)
+
+
+def describe_tree(pid: int) -> list[Process]:
+    """A process and all its descendants, parents first; empty if it is gone.
+
+    An orphan that the keeper inherited is below the keeper, not below the agent: give the keeper's pid to see it.
+    """
+    table = _table()
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.ppid, []).append(process.pid)
+    order = [pid] if pid in table else []
+    for found in order:
+        order.extend(sorted(child for child in children.get(found, []) if child != found))
+    return [table[found] for found in order]
+
+
+def tree_rss_bytes(pid: int) -> int:
+    return sum(process.rss_bytes for process in describe_tree(pid))
+
+
+def _own_pids() -> list[int]:
+    user = os.geteuid()
+    found = []
+    for name in os.listdir(_PROC) if can_see_marks() else []:
+        if name.isdigit():
+            try:
+                is_own = os.stat(_PROC / name).st_uid == user
+            except OSError:
+                continue  # gone between the listing and the look
+            if is_own:
+                found.append(int(name))
+    return found
+
+
+def _signal_all(launch_ids: set[str], number: int) -> dict[int, str]:
+    found = {pid: launch_id for launch_id, pids in marked_all().items() if launch_id in launch_ids for pid in pids}
+    return {pid: launch_id for pid, launch_id in found.items() if signal_marked(pid, launch_id, number)}
+
+
+async def _wait_gone(pids: dict[int, str], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while any(mark_of(pid) == launch_id for pid, launch_id in pids.items()):
+        if time.monotonic() >= deadline:
+            return
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _pin(pid: int) -> int | None:
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None  # gone (the mark will be missing too), or a kernel without pidfds
+
+
+def _table() -> dict[int, Process]:
+    return _table_from_proc() if can_see_marks() else _table_from_ps()
+
+
+def _table_from_proc() -> dict[int, Process]:
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    table = {}
+    for name in os.listdir(_PROC):
+        if not name.isdigit():
+            continue
+        try:
+            stat = (_PROC / name / "stat").read_bytes()
+            line = (_PROC / name / "cmdline").read_bytes()
+        except OSError:
+            continue  # gone between the listing and the look
+        # The name is in parentheses and may hold spaces and parentheses itself.
+        short, _, rest = stat.partition(b"(")[2].rpartition(b")")
+        fields = rest.split()
+        if fields[0] in (b"Z", b"X"):
+            continue
+        command = (line.rstrip(b"\0").replace(b"\0", b" ") or short).decode(errors="replace")
+        table[int(name)] = Process(int(name), int(fields[1]), command, int(fields[21]) * page_bytes)
+    return table
+
+
+def _table_from_ps() -> dict[int, Process]:
+    listing = subprocess.run(
+        ["ps", "-axo", "pid=,ppid=,rss=,command="], capture_output=True, timeout=PS_TIMEOUT_S, check=True
+    )
+    table = {}
+    for line in listing.stdout.decode(errors="replace").splitlines():
+        pid, ppid, rss_kib, command = line.split(None, 3)
+        table[int(pid)] = Process(int(pid), int(ppid), command, int(rss_kib) * 1024)
+    return table

@@ -1,0 +1,96 @@
+"""Projects: working directories with a name and defaults. Those of perdure.toml are fixed; others are documents.
+
+Above: the verbs and the host. Below: the store.
+"""
+
+import os
+import re
+from typing import Any
+
+import msgspec
+
+from perdure.config import Limits, ProjectSettings
+from perdure.core.errors import Refused
+from perdure.core.permissions import Rule
+from perdure.stores.base import Store
+
+
+class Projects:
+    def __init__(self, store: Store, configured: dict[str, ProjectSettings]) -> None:
+        self._store = store
+        self._configured = configured
+        self._made: dict[str, ProjectSettings] = {}
+
+    async def load(self) -> None:
+        for key, body in (await self._store.documents("project")).items():
+            self._made[key] = msgspec.json.decode(body, type=ProjectSettings)
+
+    def all(self) -> dict[str, ProjectSettings]:
+        return {**self._made, **self._configured}
+
+    def find(self, key: str) -> tuple[str, ProjectSettings]:
+        """By id, or by name if that is unique."""
+        projects = self.all()
+        if key in projects:
+            return key, projects[key]
+        named = [(identity, project) for identity, project in projects.items() if project.name == key]
+        if len(named) == 1:
+            return named[0]
+        raise Refused("not_found", f"There is no project {key!r}. `perdure projects` lists them.")
+
+    async def create(self, settings: ProjectSettings) -> str:
+        self._check(settings)
+        base = re.sub(r"[^a-z0-9]+", "-", (settings.name or os.path.basename(settings.path)).lower()).strip("-")
+        identity = base or "project"
+        number = 2
+        while identity in self.all():
+            identity = f"{base or 'project'}-{number}"
+            number += 1
+        await self._put(identity, settings)
+        return identity
+
+    async def change(self, key: str, changes: dict[str, Any]) -> str:
+        identity, settings = self.find(key)
+        self._refuse_configured(identity)
+        changed = msgspec.convert({**msgspec.to_builtins(settings), **changes}, ProjectSettings)
+        self._check(changed)
+        await self._put(identity, changed)
+        return identity
+
+    async def remove(self, key: str) -> None:
+        identity, _ = self.find(key)
+        self._refuse_configured(identity)
+        await self._store.put_document("project", identity, None)
+        self._made.pop(identity, None)
+
+    def rules(self, project: str | None) -> list[Rule]:
+        settings = self.all().get(project) if project else None
+        return settings.permissions if settings else []
+
+    def limits(self, project: str | None) -> Limits:
+        settings = self.all().get(project) if project else None
+        return settings.limits if settings else Limits()
+
+    def any_ends_idle(self) -> bool:
+        return any(project.limits.on_idle == "end" for project in self.all().values())
+
+    def public(self, identity: str, settings: ProjectSettings, active_session_id: str | None) -> dict[str, Any]:
+        shown: dict[str, Any] = msgspec.to_builtins(settings)
+        shown["name"] = settings.name or identity
+        shown["permissions"] = [msgspec.to_builtins(rule) for rule in settings.permissions]
+        return {"id": identity, **shown, "active_session_id": active_session_id}
+
+    async def _put(self, identity: str, settings: ProjectSettings) -> None:
+        await self._store.put_document("project", identity, msgspec.json.encode(settings))
+        self._made[identity] = settings
+
+    def _refuse_configured(self, identity: str) -> None:
+        if identity in self._configured:
+            raise Refused("conflict", f"Project {identity!r} is set in perdure.toml; change it there.")
+
+    @staticmethod
+    def _check(settings: ProjectSettings) -> None:
+        if "\x00" in settings.path or not os.path.isabs(settings.path):
+            raise Refused("invalid", f"path must be absolute, not {settings.path!r}.")
+        if not os.path.isdir(settings.path):
+            raise Refused("invalid", f"path {settings.path!r} is not a directory. Make it first.")

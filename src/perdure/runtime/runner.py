@@ -1,0 +1,490 @@
+"""The runner carries bytes between one session's log and its agent's process. It decides nothing.
+
+Above: the host. Below: the journal (what is to be done, what was observed) and an attachment (the process).
+Each step is stored before it is acted on: orders come from committed events, lines are committed before they are
+written, output is committed before it is acknowledged. So a server that dies between any two of them loses nothing,
+and the next one does nothing twice.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core.clock import seconds
+from perdure.core.errors import Fenced, Refused, StoreFull
+from perdure.core.observations import AgentExited, SessionOpened
+from perdure.core.observe import deltas_only, observe
+from perdure.core.session import decide
+from perdure.core.transcript import compose
+from perdure.core.view import visible_turns
+from perdure.drivers import DRIVERS
+from perdure.drivers.base import AnswerPrompt, CancelTurn, Order, SendPrompt, SetConfig, StartSession
+from perdure.runtime import processes
+from perdure.runtime.attachment import Attachment
+from perdure.runtime.launch import Launch, LaunchLimits, LaunchSpec
+from perdure.runtime.log import Journal
+
+if TYPE_CHECKING:
+    from perdure.runtime.host import Host
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 20.0
+CANCEL_AGAIN_S = 1.0
+SWEEP_GRACE_S = 0.5
+DISK_RETRY_S = 1.0
+MAX_FAULTS = 3
+
+
+class Runner:
+    def __init__(self, host: "Host", journal: Journal) -> None:
+        self.host = host
+        self.journal = journal
+        self.attachment: Attachment | None = None
+        self.silence_reported_at = 0.0
+        self._todo: list[tuple[int, ev.Event]] = []
+        self._wakeup = asyncio.Event()
+        self._closed = False
+        self._stopping = False
+        self._kill_reason: str | None = None
+        self._killed = False
+        self._cancelled_again = False
+        self._faults = 0
+        self._long_orphan = False
+        self._launched_at = 0.0
+        journal.follower = self._follow
+        self.task: asyncio.Task[None] | None = None
+
+    # From outside ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.task = asyncio.create_task(self._run(), name=f"runner {self.journal.state.id}")
+
+    def wake(self) -> None:
+        self._wakeup.set()
+
+    async def stop(self) -> None:
+        """Let go without touching the agent: its keeper goes on."""
+        self._stopping = True
+        self._wakeup.set()
+        if self.task is not None:
+            await asyncio.gather(self.task, return_exceptions=True)
+        if self.attachment is not None and self.attachment.launch is not None:
+            self.attachment.launch.close()
+        if self.journal.follower == self._follow:
+            self.journal.follower = None
+
+    def kill(self, reason: str) -> None:
+        """End the process at once, whatever it does; the turn ends with what it has said."""
+        self._kill_reason = reason
+        if self.attachment is not None and self.attachment.launch is not None:
+            self.attachment.launch.end(0, self.host.settings.term_grace_s)
+
+    async def recover(self, attachment: Attachment) -> None:
+        """Go on with a launch that an earlier server started."""
+        self.attachment = attachment
+        self._launched_at = self.host.log.now()
+        state = self.journal.state
+        position = attachment.performed_seq
+        while position < self.journal.last_seq:
+            batch = await self.host.log.store.read(state.id, position, limit=5_000)
+            if not batch:
+                break
+            for row in batch:
+                event = ev.decode(row.body)
+                if event.decisive:
+                    self._todo.append((row.seq, event))
+            position = batch[-1].seq
+        await self._connect()
+
+    def _follow(self, events: list[tuple[int, ev.Event]]) -> None:
+        self._todo += events
+        self._wakeup.set()
+
+    # The loop ----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._loop()
+                return
+            except Fenced:
+                logger.error("another server has taken over; session %s is let go", self.journal.state.id)
+                self.host.fenced()
+                return
+            except Exception:
+                logger.exception("the runner of session %s failed", self.journal.state.id)
+                self._faults += 1
+                if self._faults > MAX_FAULTS or not await self._start_over():
+                    self.host.dropped(self)
+                    return
+
+    async def _start_over(self) -> bool:
+        """After a bug of ours: go on from what was stored, a few times; then give the turn up."""
+        attachment = self.attachment
+        try:
+            if attachment is None:
+                await self._give_up("internal", "Perdure failed while starting the agent; see the server's log.")
+                return True
+            stored = {row.launch_id: row for row in await self.host.log.store.launches()}
+            if attachment.launch is not None:
+                attachment.launch.close()
+            self._todo = []
+            if attachment.launch_id in stored:
+                found = Launch.find(self.host.launches_root, attachment.launch_id)
+                await self.recover(Attachment.restore(stored[attachment.launch_id], found))
+            else:
+                self.attachment = None
+            return True
+        except Exception:
+            logger.exception("the runner of session %s can't go on", self.journal.state.id)
+            return False
+
+    async def _loop(self) -> None:
+        while not self._stopping:
+            self._wakeup.clear()
+            if await self._advance():
+                continue
+            if self._idle():
+                self.host.dropped(self)
+                return
+            await self._sleep()
+
+    def _idle(self) -> bool:
+        return self.attachment is None and not self.journal.state.working and not self._stopping
+
+    async def _advance(self) -> bool:
+        """Do the next thing there is to do; False if there is none."""
+        state, attachment = self.journal.state, self.attachment
+        if attachment is not None and (state.attached is None or state.attached.launch_id != attachment.launch_id):
+            self._let_go(attachment)
+            return True
+        if attachment is None:
+            self._todo.clear()
+            if not state.working:
+                return False
+            if state.phase == "aborting":
+                await self._give_up("aborted", "The turn was stopped before its agent had started.")
+            else:
+                await self._launch()
+            return True
+        if self._todo:
+            await self._perform_next(attachment)
+            return True
+        if await self._receive(attachment):
+            return True
+        if self._closed:
+            await self._after_close(attachment)
+            return True
+        return await self._escalate(attachment)
+
+    async def _sleep(self) -> None:
+        delay = self._next_deadline_s()
+        try:
+            async with asyncio.timeout(delay):
+                await self._wakeup.wait()
+        except TimeoutError:
+            pass
+
+    # Doing -------------------------------------------------------------------------------------------------------
+
+    async def _perform_next(self, attachment: Attachment) -> None:
+        seq, event = self._todo.pop(0)
+        if seq <= attachment.performed_seq:
+            return
+        orders = await self._orders_for(event)
+        attachment.performed_seq = seq
+        if orders:
+            observations, lines = attachment.perform(orders)
+            if any(isinstance(order, SendPrompt) for order in orders) and attachment.launch is not None:
+                attachment.prompt_mark = (event.turn or 0, attachment.launch.in_size())
+            await self._commit(attachment, observations, lines)
+
+    async def _orders_for(self, event: ev.Event) -> list[Order]:
+        state, turn = self.journal.state, self.journal.state.turn
+        running = state.working and turn is not None and event.turn == turn.turn
+        if isinstance(event, ev.TurnStart) and running:
+            return [await self._prompt()]
+        if isinstance(event, ev.ContextFallback) and running:
+            return [self._start_order(None), await self._prompt()]
+        if isinstance(event, ev.AbortRequested) and running:
+            self._cancelled_again = False
+            return [CancelTurn(event.turn or 0)]
+        if isinstance(event, ev.PromptResolved) and event.delivered and event.answer is not None:
+            return [AnswerPrompt(event.prompt_id, event.answer)]
+        if isinstance(event, ev.Config) and event.requested:
+            return [SetConfig(event.config_id, event.value)]
+        return []
+
+    def _start_order(self, native_session_id: str | None) -> StartSession:
+        state = self.journal.state
+        return StartSession(
+            workdir=state.workdir,
+            native_session_id=native_session_id,
+            model=state.model,
+            mode=state.mode,
+            config=state.config,
+        )
+
+    async def _prompt(self) -> SendPrompt:
+        """What the turn's plan says the agent must be told."""
+        state, turn = self.journal.state, self.journal.state.turn
+        assert turn is not None
+        message = self.journal.view.message
+        assert message is not None
+        earlier = [number for number in visible_turns(state) if number < turn.turn]
+        history = await self.host.history(state.id) if turn.context == "fresh" and earlier else None
+        return SendPrompt(
+            turn=turn.turn,
+            message_id=turn.message_id,
+            text=compose(turn.context, history, earlier, message["text"]),
+            attachments=tuple(message["attachments"]),
+        )
+
+    async def _receive(self, attachment: Attachment) -> bool:
+        there, observations, lines = attachment.receive()
+        if observations or lines:
+            await self._commit(attachment, observations, lines)
+        return there
+
+    async def _commit(self, attachment: Attachment, observations: Sequence[Any], lines: list[bytes]) -> None:
+        """Store what was observed, with the position and what is to be written; then write it."""
+        journal, launch = self.journal, attachment.launch
+        checkpoint = attachment.checkpoint(lines)
+        while True:
+            try:
+                if not lines and deltas_only(journal.state, attachment.launch_id, observations):
+                    await journal.record_deltas(list(observations), checkpoint)
+                else:
+                    pid = launch.pid() if launch is not None else None
+                    await journal.record(
+                        lambda state: observe(
+                            state, attachment.launch_id, observations, self.host.world(state), pid=pid
+                        ),
+                        checkpoint=checkpoint,
+                    )
+                    self._notice(observations)
+                break
+            except StoreFull:
+                await self._wait_for_room()
+        if launch is not None:
+            if lines:
+                await self._write(launch, lines, checkpoint.input_total)
+            launch.acknowledge(attachment.offset)
+
+    async def _write(self, launch: Launch, lines: list[bytes], input_total: int) -> None:
+        while lines:
+            try:
+                launch.write(lines)
+                return
+            except StoreFull:
+                await self._wait_for_room()
+                missing = input_total - launch.repair_input()
+                lines = lines[-missing:] if missing > 0 else []
+
+    async def _wait_for_room(self) -> None:
+        self.host.disk_is_full()
+        await asyncio.sleep(DISK_RETRY_S)
+
+    def _notice(self, observations: Sequence[Any]) -> None:
+        """What the host remembers of an agent, and how long its keeper waits while a person is asked."""
+        for fact in observations:
+            if isinstance(fact, SessionOpened) and self.attachment is not None:
+                self.host.learn(self.attachment.agent, fact)
+        long_orphan = bool(self.journal.state.prompts)
+        if long_orphan != self._long_orphan and self.attachment is not None and self.attachment.launch is not None:
+            self._long_orphan = long_orphan
+            settings = self.host.settings
+            quiet = settings.orphan_prompt_s if long_orphan else settings.orphan_quiet_s
+            longest = settings.orphan_prompt_s if long_orphan else settings.orphan_max_s
+            self.attachment.launch.set_limits(quiet, longest)
+
+    async def _give_up(self, code: str, message: str) -> None:
+        command = cmd.GiveUpTurn(code=code, message=message)
+        try:
+            await self.journal.record(lambda state: decide(state, command, self.host.world(state)))
+        except Refused:
+            logger.info("session %s: the turn had ended already", self.journal.state.id)
+
+    # Beginning and ending a process --------------------------------------------------------------------------------
+
+    async def _launch(self) -> None:
+        state, turn = self.journal.state, self.journal.state.turn
+        assert turn is not None
+        await self.host.wait_retired(state.id)
+        if not self.journal.state.working:
+            return
+        try:
+            settings = self.host.agents.require(turn.agent)
+        except Refused as refusal:
+            await self._give_up(refusal.code, refusal.detail)
+            return
+        if not os.path.isdir(state.workdir):
+            await self._give_up("workdir_missing", f"The working directory {state.workdir} is not there any more.")
+            return
+        driver = DRIVERS[settings.driver]
+        launch_id = self.host.new_launch_id()
+        order = self._start_order(turn.native_session_id if turn.context == "resumed" else None)
+        attachment = Attachment(
+            launch_id=launch_id,
+            session_id=state.id,
+            agent=turn.agent,
+            driver=driver,
+            conversation=driver.begin(launch_id),
+            performed_seq=self.journal.decided_seq,
+        )
+        self._todo.clear()
+        _, lines = attachment.perform([order, await self._prompt()])
+        facts = self.host.agents.facts(turn.agent, state.workdir)
+        command = cmd.PrepareLaunch(
+            launch_id=launch_id,
+            agent=turn.agent,
+            driver=driver.name,
+            native_session_id=order.native_session_id,
+            workdir_id=facts.workdir_id,
+            fingerprint=facts.fingerprint,
+        )
+        checkpoint = attachment.checkpoint(lines)
+        try:
+            await self.journal.record(
+                lambda current: decide(current, command, self.host.world(current)), checkpoint=checkpoint
+            )
+        except StoreFull:
+            await self._wait_for_room()
+            return
+        self.attachment = attachment
+        self._killed, self._kill_reason, self._cancelled_again, self._long_orphan = False, None, False, False
+        self._launched_at = self.host.log.now()
+        await self._spawn(attachment, driver.command(settings.command, order), lines)
+
+    async def _spawn(self, attachment: Attachment, command: Any, lines: list[bytes]) -> None:
+        settings = self.host.settings
+        spec = LaunchSpec(
+            launch_id=attachment.launch_id,
+            argv=command.argv,
+            env={**self.host.agents.environment(attachment.agent), **command.env},
+            cwd=self.journal.state.workdir,
+            limits=LaunchLimits(
+                spool_limit_bytes=settings.spool_limit_mb * 1024 * 1024,
+                disk_floor_bytes=settings.disk_floor_mb * 1024 * 1024,
+                orphan_quiet_s=settings.orphan_quiet_s,
+                orphan_max_s=settings.orphan_max_s,
+            ),
+        )
+        async with self.host.spawning:
+            try:
+                attachment.launch = Launch.create(self.host.launches_root, spec)
+            except OSError as error:
+                await self._record_exit(attachment, AgentExited(how="spawn_failed", error=str(error)))
+                return
+            await self._write(attachment.launch, lines, len(lines))
+            await self._connect()
+        attachment.phase = "live"
+
+    async def _connect(self) -> None:
+        attachment = self.attachment
+        self._closed = False
+        if attachment is None or attachment.launch is None:
+            self._closed = True
+            return
+
+        def closed() -> None:
+            self._closed = True
+            self._wakeup.set()
+
+        try:
+            await attachment.launch.connect(self._wakeup.set, closed, CONNECT_TIMEOUT_S)
+        except TimeoutError:
+            logger.warning("the keeper of launch %s does not answer; ending it", attachment.launch_id)
+            self._closed = True
+
+    async def _after_close(self, attachment: Attachment) -> None:
+        """The keeper let go of us. Either it is gone, and so is the agent, or the connection broke."""
+        launch = attachment.launch
+        found = launch.exit() if launch is not None else None
+        if launch is not None and found is None and launch.is_alive():
+            await self._connect()
+            return
+        while await self._receive(attachment):
+            pass
+        if found is None:
+            await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
+            fact = AgentExited(how="lost", delivered=self._delivered(attachment, None))
+        else:
+            how: Any = self._kill_reason or found.how
+            fact = AgentExited(
+                how=how,
+                exit_code=found.exit_code,
+                signal=found.signal,
+                error=found.error,
+                stderr=launch.stderr_tail() if launch is not None else "",
+                delivered=self._delivered(attachment, found.in_fed),
+            )
+        await self._record_exit(attachment, fact)
+
+    def _delivered(self, attachment: Attachment, in_fed: int | None) -> bool:
+        """Whether the running turn's prompt may have reached the agent. Unsure means yes."""
+        state = self.journal.state
+        if attachment.launch is None:
+            return False
+        if not state.working or state.turn is None or state.attached is None:
+            return True
+        if not state.attached.opened:
+            return False
+        mark = attachment.prompt_mark
+        return not (mark is not None and mark[0] == state.turn.turn and in_fed is not None and in_fed <= mark[1])
+
+    async def _record_exit(self, attachment: Attachment, fact: AgentExited) -> None:
+        attachment.phase = "gone"
+        await self._commit(attachment, [fact], [])
+        if attachment.launch is not None:
+            attachment.launch.close()
+            attachment.launch.forget()
+        self.attachment = None
+        self._todo.clear()
+
+    def _let_go(self, attachment: Attachment) -> None:
+        """The session no longer wants this process: it winds down by itself, and can't touch the session."""
+        self.attachment = None
+        self._todo.clear()
+        self._closed = False
+        self.host.retire(attachment)
+
+    # Time ----------------------------------------------------------------------------------------------------------
+
+    async def _escalate(self, attachment: Attachment) -> bool:
+        """An agent that does not stop when asked is asked again, then made to; one that never opens likewise."""
+        state, now, settings = self.journal.state, self.host.log.now(), self.host.settings
+        if self._killed or attachment.launch is None:
+            return False
+        if state.phase == "aborting" and state.abort_requested_at is not None and state.turn is not None:
+            waited = now - seconds(state.abort_requested_at)
+            if waited >= settings.abort_grace_s:
+                self._killed = True
+                attachment.launch.end(0, settings.term_grace_s)
+            elif waited >= CANCEL_AGAIN_S and not self._cancelled_again:
+                self._cancelled_again = True
+                await self._commit(attachment, *attachment.perform([CancelTurn(state.turn.turn)]))
+                return True
+        elif state.attached is not None and not state.attached.opened and settings.start_timeout_s:
+            if now - self._launched_at >= settings.start_timeout_s:
+                self._killed = True
+                self._kill_reason = "start_timeout"
+                attachment.launch.end(0, settings.term_grace_s)
+        return False
+
+    def _next_deadline_s(self) -> float | None:
+        state, settings = self.journal.state, self.host.settings
+        if self._killed or self.attachment is None:
+            return None
+        if state.phase == "aborting" and state.abort_requested_at is not None:
+            waited = self.host.log.now() - seconds(state.abort_requested_at)
+            target = settings.abort_grace_s if self._cancelled_again else min(CANCEL_AGAIN_S, settings.abort_grace_s)
+            return max(0.0, target - waited) + 0.01
+        if state.attached is not None and not state.attached.opened and settings.start_timeout_s:
+            return max(0.0, self._launched_at + settings.start_timeout_s - self.host.log.now()) + 0.01
+        return None

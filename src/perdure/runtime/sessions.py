@@ -1,0 +1,402 @@
+"""The verbs that every surface calls: HTTP, command line, and later MCP and ACP. Nothing else starts or changes things.
+
+Above: surfaces. Below: the log, the host, agents and projects. Each verb checks what a person may have got wrong, asks
+the machine, and returns plain values.
+"""
+
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import state as st
+from perdure.core.clock import seconds, stamp
+from perdure.core.errors import Refused, StoreFull
+from perdure.core.session import Decision, create, decide
+from perdure.core.transcript import History, markdown
+from perdure.core.view import public_prompt, public_session, public_turn, visible_turns
+from perdure.runtime import processes
+from perdure.runtime.host import Host
+from perdure.runtime.log import Journal, digest
+from perdure.stores.base import Query, Receipt, Stored
+
+MAX_TITLE_CHARS = 500
+MAX_LABELS = 50
+TITLE_LABEL_CHARS = 200
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """A message on its way: to a session, or to a new one."""
+
+    text: str
+    message_id: str | None = None
+    agent: str | None = None
+    fresh: bool = False
+    when_busy: Literal["reject", "queue", "interrupt"] = "reject"
+    attachments: tuple[dict[str, Any], ...] = ()
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new session is made from."""
+
+    project: str | None = None
+    workdir: str | None = None
+    agent: str | None = None
+    title: str = ""
+    model: str | None = None
+    mode: str | None = None
+    labels: tuple[str, ...] = ()
+    limits: dict[str, Any] = {}
+    parent: str | None = None
+
+
+class Sessions:
+    def __init__(self, host: Host, workspaces: Path) -> None:
+        self.host = host
+        self.log = host.log
+        self.agents = host.agents
+        self.projects = host.projects
+        self._workspaces = workspaces
+
+    # Making and finding ------------------------------------------------------------------------------------------
+
+    async def exists(self, session_id: str) -> bool:
+        return session_id in self.log.journals or await self.log.store.load(session_id) is not None
+
+    async def create(
+        self, opening: Opening, message: Outgoing | None = None, *, session_id: str | None = None
+    ) -> tuple[Journal, dict[str, Any]]:
+        """A new session, and with a message its first turn: the session, and what the sender is told."""
+        if message is not None:
+            self._check_text(message)
+        project, workdir, agent = self._place(opening)
+        self.agents.require(agent)
+        session_id = session_id or new_id("s")
+        workdir = self._workdir(workdir, session_id)
+        command = cmd.CreateSession(
+            session_id=session_id,
+            project=project,
+            agent=agent,
+            workdir=workdir,
+            title=opening.title,
+            labels=opening.labels,
+            limits=opening.limits,
+            model=opening.model,
+            mode=opening.mode,
+            parent=opening.parent,
+        )
+        await self.host.make_room(session_id, project, workdir)
+        self.host.reserved.add(session_id)
+        try:
+            decision = create(command, self.host.world(_unborn(command)))
+            journal = await self.log.create(decision)
+            return journal, await self._submit(journal, message) if message is not None else {}
+        except StoreFull as error:
+            raise Refused("unavailable", "The disk is full. Make room and try again; nothing was kept.") from error
+        finally:
+            self.host.reserved.discard(session_id)
+
+    def _place(self, opening: Opening) -> tuple[str | None, str | None, str]:
+        project = None
+        workdir = opening.workdir
+        agent = opening.agent
+        if opening.project is not None:
+            if workdir is not None:
+                raise Refused("invalid", "Give project or workdir, not both.")
+            project, settings = self.projects.find(opening.project)
+            workdir, agent = settings.path, agent or settings.agent
+        agent = agent or self.agents.default()
+        self.agents.settings(agent)
+        return project, workdir, agent
+
+    def _workdir(self, given: str | None, session_id: str) -> str:
+        if given is None:
+            folder = self._workspaces / session_id
+            folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+            return str(folder)
+        if "\x00" in given or not os.path.isabs(given):
+            raise Refused("invalid", "workdir must be an absolute path.")
+        if not os.path.isdir(given):
+            raise Refused("invalid", f"workdir {given!r} is not a directory. Make it first.")
+        return os.path.realpath(given)
+
+    async def get(self, session_id: str) -> dict[str, Any]:
+        journal = await self.log.open(session_id)
+        rows = await self.log.store.read_turns(session_id)
+        shown = public_session(journal.state, journal.last_seq)
+        shown["turns"] = self._turns(journal, [msgspec.json.decode(row.public) for row in rows])
+        return shown
+
+    @staticmethod
+    def _turns(journal: Journal, turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The running turn's figures are newer in memory than in its row."""
+        current = journal.state.turn
+        if current is not None and turns and turns[-1]["turn"] == current.turn:
+            turns[-1] = public_turn(current)
+        return turns
+
+    async def search(self, query: Query) -> tuple[list[dict[str, Any]], str | None]:
+        page = await self.log.store.list_sessions(query)
+        shown = []
+        for found in page.found:
+            entry = msgspec.json.decode(found.public)
+            if found.snippet is not None:
+                entry["snippet"] = found.snippet
+            shown.append(entry)
+        return shown, page.next_cursor
+
+    async def active_in(self, project: str) -> str | None:
+        """The session of a project that was used last and has not ended."""
+        page = await self.log.store.list_sessions(Query(project=project, status="running", limit=1))
+        return page.found[0].session_id if page.found else None
+
+    # Messages ------------------------------------------------------------------------------------------------------
+
+    async def send(self, session_id: str, message: Outgoing) -> dict[str, Any]:
+        self._check_text(message)
+        journal = await self.log.open(session_id)
+        return await self._submit(journal, message)
+
+    async def _submit(self, journal: Journal, message: Outgoing) -> dict[str, Any]:
+        session_id = journal.state.id
+        message_id = message.message_id or new_id("m")
+        if message.message_id is not None:
+            earlier = await self.log.store.find_receipt(session_id, message_id)
+            if earlier is not None:
+                return self._replay(earlier, message)
+        if message.agent is not None:
+            self.agents.settings(message.agent)
+        if journal.state.phase == "idle":
+            self.agents.require(message.agent or journal.state.agent)
+            await self.host.make_room(session_id, journal.state.project, journal.state.workdir)
+        command = cmd.SubmitMessage(
+            message_id=message_id,
+            text=message.text,
+            agent=message.agent,
+            fresh=message.fresh,
+            when_busy=message.when_busy,
+            attachments=message.attachments,
+        )
+        answer: dict[str, Any] = {}
+
+        def receipt(decision: Decision, first: int) -> Receipt:
+            answer.update(_answer(decision, message_id, first))
+            return Receipt(message_id, digest(message.text), msgspec.json.encode(answer))
+
+        self.host.reserved.add(session_id)
+        try:
+            await self.log.record(
+                session_id, lambda state: decide(state, command, self.host.world(state)), receipt=receipt
+            )
+            self.host.ensure_runner(journal)
+        except StoreFull as error:
+            raise Refused("unavailable", "The disk is full. Make room and send it again; it was not taken.") from error
+        finally:
+            self.host.reserved.discard(session_id)
+        return answer
+
+    @staticmethod
+    def _replay(earlier: Receipt, message: Outgoing) -> dict[str, Any]:
+        if earlier.digest != digest(message.text):
+            raise Refused("conflict", "This message_id was used for another text. Use a new one.")
+        answer: dict[str, Any] = msgspec.json.decode(earlier.answer)
+        return answer
+
+    def _check_text(self, message: Outgoing) -> None:
+        if not message.text.strip():
+            raise Refused("invalid", "text must not be empty.")
+        limit = self.host.settings.max_message_bytes
+        if len(message.text.encode("utf-8", "surrogatepass")) > limit:
+            raise Refused("too_large", f"The message is larger than max_message_bytes ({limit}). Send a file instead.")
+
+    async def queue(self, session_id: str) -> list[dict[str, Any]]:
+        journal = await self.log.open(session_id)
+        return [
+            {"message_id": queued.message_id, "text": queued.text, "agent": queued.agent, "queued_at": queued.queued_at}
+            for queued in journal.state.queue
+        ]
+
+    async def unqueue(self, session_id: str, message_id: str) -> None:
+        await self._do(session_id, cmd.UnqueueMessage(message_id))
+
+    # Ending --------------------------------------------------------------------------------------------------------
+
+    async def abort(self, session_id: str) -> dict[str, Any]:
+        journal = await self._do(session_id, cmd.AbortTurn())
+        return {
+            "session_id": session_id,
+            "turn": journal.state.turn.turn if journal.state.turn else None,
+            "state": journal.state.state,
+        }
+
+    async def end(self, session_id: str, status: Literal["completed", "stopped"], reason: str) -> dict[str, Any]:
+        """Stop or close. Ending twice is harmless."""
+        journal = await self.log.open(session_id)
+        if journal.state.phase != "ended":
+            try:
+                await self._do(session_id, cmd.EndSession(status, reason))
+            except Refused as refusal:
+                if refusal.code != "session_ended":
+                    raise
+        return await self.get(session_id)
+
+    async def erase(self, session_id: str) -> None:
+        """Close, then forget everything."""
+        await self.end(session_id, "completed", "purged")
+        journal = await self.log.open(session_id)
+        await self.host.let_go(session_id)
+        for viewer in list(journal.viewers):
+            viewer.wake()
+        self.log.journals.pop(session_id, None)
+        await self.log.store.erase(session_id, self.log.generation)
+
+    # Prompts and settings --------------------------------------------------------------------------------------------
+
+    async def prompts(self, session_id: str) -> list[dict[str, Any]]:
+        journal = await self.log.open(session_id)
+        return [public_prompt(prompt) for prompt in journal.state.prompts.values()]
+
+    async def answer(self, session_id: str, command: cmd.AnswerPrompt) -> dict[str, Any]:
+        decision, _ = await self._record(session_id, command)
+        resolved = next(event for event in decision.events if isinstance(event, ev.PromptResolved))
+        return {
+            "prompt_id": resolved.prompt_id,
+            "by": resolved.by,
+            "outcome": resolved.outcome,
+            "delivered": resolved.delivered,
+        }
+
+    async def configure(self, session_id: str, config_id: str, value: Any) -> dict[str, Any]:
+        journal = await self._do(session_id, cmd.SetConfig(config_id, value))
+        return {"status": "ok", "config_options": journal.state.config_options or []}
+
+    async def update(self, session_id: str, command: cmd.UpdateSession) -> dict[str, Any]:
+        if command.title is not None and len(command.title) > MAX_TITLE_CHARS:
+            raise Refused("invalid", f"title must have at most {MAX_TITLE_CHARS} characters.")
+        await self._do(session_id, command)
+        return await self.get(session_id)
+
+    async def _record(self, session_id: str, command: cmd.Command) -> tuple[Decision, int]:
+        try:
+            return await self.log.record(session_id, lambda state: decide(state, command, self.host.world(state)))
+        except StoreFull as error:
+            raise Refused("unavailable", "The disk is full. Make room and try again; nothing was kept.") from error
+
+    async def _do(self, session_id: str, command: cmd.Command) -> Journal:
+        await self._record(session_id, command)
+        journal = await self.log.open(session_id)
+        self.host.ensure_runner(journal)
+        return journal
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    async def history(self, session_id: str) -> tuple[Journal, History]:
+        journal = await self.log.open(session_id)
+        return journal, await self.host.history(session_id)
+
+    async def transcript(self, session_id: str, from_turn: int = 1) -> dict[str, Any]:
+        journal, history = await self.history(session_id)
+        rows = await self.log.store.read_turns(session_id, from_turn=from_turn)
+        turns = self._turns(journal, [msgspec.json.decode(row.public) for row in rows])
+        shown = []
+        for turn in turns:
+            view = history.views.get(turn["turn"])
+            message = view.message if view else None
+            shown.append({**turn, "message": message, "parts": view.show() if view else []})
+        return {"session_id": session_id, "title": journal.state.title, "turns": shown}
+
+    async def transcript_markdown(self, session_id: str, from_turn: int = 1) -> str:
+        journal, history = await self.history(session_id)
+        return markdown(journal.state.title, history, [n for n in visible_turns(journal.state) if n >= from_turn])
+
+    async def read(self, session_id: str, after: int, limit: int) -> list[Stored]:
+        await self.log.open(session_id)
+        return await self.log.store.read(session_id, after, limit=limit)
+
+    async def explain(self, session_id: str) -> dict[str, Any]:
+        """Why the session is in this state, and what will happen next if nobody does anything."""
+        journal = await self.log.open(session_id)
+        state = journal.state
+        rows = await self.log.store.read(session_id, max(0, journal.last_seq - 1), limit=1)
+        pid = state.attached.pid if state.attached else None
+        return {
+            "session_id": session_id,
+            "state": state.state,
+            "status": state.status,
+            "why": why(state),
+            "last_event": {"seq": rows[-1].seq, "type": rows[-1].type, **_when(rows[-1])} if rows else None,
+            "quiet_for_s": round(self.log.now() - journal.last_event_at, 1),
+            "processes": [msgspec.to_builtins(process) for process in processes.describe_tree(pid)] if pid else [],
+            "open_tools": state.turn.open_tools if state.turn and state.working else [],
+            "prompts": [public_prompt(prompt) for prompt in state.prompts.values()],
+            "queue_length": len(state.queue),
+            "next_timer": self._next_timer(journal),
+        }
+
+    def _next_timer(self, journal: Journal) -> dict[str, Any] | None:
+        state, limits = journal.state, self.host.limits(journal.state.project, journal.state.limits)
+        timers: list[tuple[float, str]] = []
+        if state.prompts or state.phase == "ended":
+            return None
+        if state.working and state.turn is not None:
+            if limits.turn_timeout_s:
+                paused = state.turn.paused_ms / 1000
+                timers.append((seconds(state.turn.started_at) + paused + limits.turn_timeout_s, "turn_timeout"))
+            if limits.silence_s and not state.turn.open_tools:
+                timers.append((journal.last_event_at + limits.silence_s, "silence"))
+        elif state.attached is not None:
+            if limits.idle_timeout_s:
+                timers.append((seconds(state.last_active_at) + limits.idle_timeout_s, "idle_timeout"))
+            if limits.lifetime_s:
+                timers.append((seconds(state.attached.since) + limits.lifetime_s, "lifetime"))
+        if not timers:
+            return None
+        at, name = min(timers)
+        return {"timer": name, "at": stamp(at), "in_s": round(max(0.0, at - self.log.now()), 1)}
+
+
+def why(state: st.Session) -> str:
+    """One sentence for a person."""
+    if state.phase == "ended":
+        return f"It ended as {state.status}."
+    if state.prompts:
+        return f"It waits for a person to answer {len(state.prompts)} prompt{'s' if len(state.prompts) > 1 else ''}."
+    if state.phase == "aborting":
+        return f"Its turn is being stopped ({state.abort_reason})."
+    if state.phase == "working":
+        if state.attached is None or not state.attached.opened:
+            return "Its agent is being started."
+        return "Its turn runs a tool." if state.turn and state.turn.open_tools else "Its turn is running."
+    return "It waits for a message; its agent is " + ("ready." if state.attached else "not running and starts with it.")
+
+
+def new_id(kind: str) -> str:
+    """Sorts by time, and can't be guessed."""
+    return f"{kind}_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
+
+
+def _answer(decision: Decision, message_id: str, first: int) -> dict[str, Any]:
+    """What a sender is told: where its message stands, and from where to watch."""
+    state = decision.state
+    answer: dict[str, Any] = {"session_id": state.id, "message_id": message_id, "run_id": None, "turn": None, "state": state.state}
+    for index, event in enumerate(decision.events):
+        if isinstance(event, ev.TurnStart) and event.message_id == message_id:
+            answer["run_id"], answer["turn"] = event.run_id, event.turn
+        if getattr(event, "message_id", None) == message_id and "seq" not in answer:
+            answer["seq"] = first + index
+    return answer
+
+
+def _when(row: Stored) -> dict[str, Any]:
+    return {"at": ev.decode(row.body).at}
+
+
+def _unborn(command: cmd.CreateSession) -> st.Session:
+    return st.Session(
+        id=command.session_id, project=command.project, agent=command.agent, workdir=command.workdir, created_at=""
+    )

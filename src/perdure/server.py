@@ -1,0 +1,193 @@
+"""The only place where all is wired: a server is an object that can be started on port 0 and stopped again."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from perdure import __version__
+from perdure.config import Config, ConfigError, load
+from perdure.core.errors import StoreError
+from perdure.runtime.agents import Agents
+from perdure.runtime.data import DataDirectory, DataError
+from perdure.runtime.host import Host
+from perdure.runtime.log import Log
+from perdure.runtime.projects import Projects
+from perdure.runtime.sessions import Sessions
+from perdure.stores.base import Store
+from perdure.stores.sqlite import SqliteStore
+from perdure.surfaces.http.access import LOOPBACK, Access, host_name
+from perdure.surfaces.http.app import make_app
+from perdure.surfaces.http.takeover import TakeableProtocol
+from perdure.surfaces.http.viewers import Hub
+
+logger = logging.getLogger(__name__)
+
+SWITCH_INTERVAL_S = 0.0001
+"""How long a busy event loop may keep the interpreter from the store's writer: the default starves it."""
+BACKLOG = 4096
+SHUTDOWN_GRACE_S = 3
+
+
+class StartError(Exception):
+    """The server can't start; the message says why and what to do."""
+
+
+class Server:
+    def __init__(
+        self,
+        *,
+        data: Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        config: Config | None = None,
+        token: str | None = None,
+    ) -> None:
+        self.directory = DataDirectory(data)
+        self.config = config or Config()
+        self.url = ""
+        self.token = ""
+        self._bind = (host, port)
+        self._given_token = token
+        self._http: uvicorn.Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.stopped = asyncio.Event()
+
+    async def start(self) -> None:
+        """Be ready: everything that an earlier server left is taken up, and requests are answered."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        data = self.directory.path
+        try:
+            self.directory.open()
+        except DataError as error:
+            raise StartError(str(error)) from error
+        listener = self._listen()
+        try:
+            self.token = self.directory.token(self._given_token)
+            self.store: Store = SqliteStore(data / "perdure.db", durability=self.config.server.durability)
+            await self.store.open()
+        except (StoreError, OSError) as error:
+            listener.close()
+            self.directory.close()
+            raise StartError(f"The store in {data} can't be opened: {error}") from error
+        self.log = Log(self.store)
+        self.log.generation = await self.store.claim()
+        self.log.epoch = self.directory.epoch()
+        agents = Agents(self.config.agents, data, self.config.server.agent)
+        projects = Projects(self.store, self.config.projects)
+        await projects.load()
+        self.host = Host(self.log, agents, projects, self.config, data)
+        self.host.on_fenced = self.stopped.set
+        self.sessions = Sessions(self.host, data / "workspaces")
+        self.hub = Hub(self.log, self.config.server.replay_limit_events, self.config.server.heartbeat_s)
+        self.access = Access(self.token, self.store, self._host_names(listener))
+        await self.access.load()
+        await self.host.start(self.directory.install_id())
+        self.hub.start()
+        await self._serve(listener)
+        self.directory.write(
+            "server.json", json.dumps({"url": self.url, "pid": os.getpid(), "version": __version__}) + "\n"
+        )
+
+    def _listen(self) -> socket.socket:
+        host, port = self._bind
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            listener.close()
+            self.directory.close()
+            raise StartError(f"Port {port} on {host} can't be used: {error.strerror}. Choose another with --port.") from error
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{listener.getsockname()[1]}"
+        return listener
+
+    def _host_names(self, listener: socket.socket) -> set[str]:
+        """Under which names this server is reached: what it is bound to, what is configured, and this machine's own."""
+        names = {host_name(name.lower()) for name in self.config.server.allowed_hosts}
+        host = self._bind[0]
+        if host_name(host) not in LOOPBACK:
+            names |= {host.lower(), f"[{host.lower()}]", socket.gethostname().lower()}
+        return names
+
+    async def _serve(self, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            make_app(self.sessions, self.hub, self.access),
+            http=TakeableProtocol,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        )
+        self._http = uvicorn.Server(config)
+        self._serving = asyncio.create_task(self._http._serve(sockets=[listener]), name="http")
+        while not self._http.started and not self._serving.done():
+            await asyncio.sleep(0.001)
+        if self._serving.done():
+            await self._serving
+
+    async def stop(self, *, stop_agents: bool = False) -> None:
+        """Answer what was asked, close viewers, leave running turns to their keepers, and let go of everything."""
+        self.directory.remove("server.json")
+        await self.hub.stop()
+        if self._http is not None and self._serving is not None:
+            self._http.should_exit = True
+            await asyncio.gather(self._serving, return_exceptions=True)
+        await self.host.stop(stop_agents=stop_agents)
+        await self.log.settle()
+        await self.store.close()
+        self.directory.mark_boot(self.log.epoch, clean=True)
+        self.directory.close()
+
+
+async def _run(server: Server, stop_agents: bool) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.stopped.set)
+    await server.start()
+    sys.stdout.write(f"perdure: listening on {server.url}\n")
+    sys.stdout.flush()
+    await server.stopped.wait()
+    await server.stop(stop_agents=stop_agents)
+
+
+def serve(
+    *,
+    host: str,
+    port: int,
+    data: Path,
+    config_path: Path | None = None,
+    token: str | None = None,
+    database: str | None = None,
+    stop_agents: bool = False,
+) -> int:
+    """Run until SIGTERM or SIGINT; the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    try:
+        if database is not None and not database.startswith("sqlite:"):
+            raise StartError("Only SQLite is supported in this version: leave --database out.")
+        config = load(config_path or data / "perdure.toml")
+        server = Server(data=data, host=host, port=port, config=config, token=token)
+        if sys.platform != "win32":
+            import uvloop
+
+            uvloop.run(_run(server, stop_agents))
+        else:
+            asyncio.run(_run(server, stop_agents))
+    except (StartError, ConfigError) as error:
+        sys.stderr.write(f"perdure: {error}\n")
+        return 1
+    return 0

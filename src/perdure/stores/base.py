@@ -1,0 +1,207 @@
+"""What a store is: where facts are kept, in domain verbs.
+
+Above: the log (runtime/log.py) and the host. Below: SQLite now, PostgreSQL later; one conformance suite
+(tests/conformance/stores.py) runs on each. Facts and wake-ups are two interfaces: losing a wake-up costs time,
+never data. The store gives events their numbers; it never looks inside their JSON.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from perdure.core.compaction import Joined as Joined
+from perdure.core.compaction import Split as Split
+
+
+class Draft(Struct, frozen=True):
+    """An event that has no number yet."""
+
+    type: str
+    turn: int | None
+    body: bytes
+    decisive: bool
+
+
+class Stored(Struct, frozen=True):
+    """An event as it was kept. `first_seq` < `seq` where compaction joined a run of deltas; `cuts` are then the
+    lengths of its parts, as in Joined."""
+
+    seq: int
+    first_seq: int
+    type: str
+    turn: int | None
+    body: bytes
+    cuts: list[int] = []
+
+
+class Checkpoint(Struct, frozen=True):
+    """How far a launch has come; stored in one transaction with the events it led to.
+
+    `pending_input` are the lines that this step wants written; they are the launch's input lines number
+    `input_total - len(pending_input) + 1` to `input_total`. After a crash, those that the launch's `in` file does not
+    hold yet are appended."""
+
+    launch_id: str
+    session_id: str
+    agent: str
+    driver: str
+    phase: Literal["launching", "live", "closing", "gone"]
+    offset: int
+    performed_seq: int
+    input_total: int
+    pending_input: list[bytes]
+    driver_state: bytes
+
+
+class Listed(Struct, frozen=True):
+    """What a session looks like in lists, with the columns that lists filter and sort by."""
+
+    project: str | None
+    agent: str
+    workdir: str
+    state: str
+    status: str
+    title: str
+    labels: list[str]
+    archived: bool
+    parent: str | None
+    last_active_at: str
+    public: bytes
+    """The session's JSON as the API shows it, without `turns`."""
+
+
+class TurnRow(Struct, frozen=True):
+    turn: int
+    visible: bool
+    public: bytes
+
+
+class Receipt(Struct, frozen=True):
+    """That a message was taken: the same `message_id` again gets the same answer."""
+
+    message_id: str
+    digest: str
+    answer: bytes
+
+
+class Phrase(Struct, frozen=True):
+    """Text that search finds. A session has one title and a turn one user text: a newer one replaces it. A turn may
+    have several of the assistant's. Turns that are not visible are not found."""
+
+    turn: int
+    role: Literal["title", "user", "assistant"]
+    text: str
+
+
+class Append(Struct, frozen=True, kw_only=True):
+    """One step of one session. All of it is kept, or nothing."""
+
+    session_id: str
+    generation: int
+    expect: int | None
+    """The number of the last decisive event that the decision read; None for the owner's facts."""
+    events: list[Draft] = []
+    state: bytes | None = None
+    """The machine's state after these events; given whenever one of them is decisive."""
+    listed: Listed | None = None
+    turns: list[TurnRow] = []
+    receipt: Receipt | None = None
+    checkpoint: Checkpoint | None = None
+    phrases: list[Phrase] = []
+
+
+class SessionRecord(Struct, frozen=True):
+    """Enough to go on with a session without reading its log."""
+
+    state: bytes
+    last_seq: int
+    decided_seq: int
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    project: str | None = None
+    agent: str | None = None
+    state: str | None = None
+    status: str | None = None
+    label: str | None = None
+    workdir: str | None = None
+    parent: str | None = None
+    archived: bool | None = None
+    q: str | None = None
+    limit: int = 50
+    cursor: str | None = None
+
+
+class Found(Struct, frozen=True):
+    session_id: str
+    public: bytes
+    snippet: str | None = None
+
+
+class Page(Struct, frozen=True):
+    found: list[Found]
+    next_cursor: str | None
+
+
+class Store(Protocol):
+    async def open(self) -> None:
+        """Migrate and be ready."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def claim(self) -> int:
+        """Become the owner: a number higher than any before. Appends with a lower one raise Fenced."""
+        ...
+
+    async def append(self, step: Append) -> int:
+        """Keep one step; the number of its first event (or of the last one before, if it has none).
+        Raises Conflict, Fenced or StoreFull, and then nothing of the step was kept. Steps given at the same time
+        share one commit; one that conflicts does not hurt the others."""
+        ...
+
+    async def load(self, session_id: str) -> SessionRecord | None: ...
+
+    async def read(
+        self, session_id: str, after: int, *, limit: int, upto: int | None = None, max_bytes: int | None = None
+    ) -> list[Stored]:
+        """Events with seq > after, in order. A position inside a joined run gets the rest of that run, with
+        `first_seq` = after + 1."""
+        ...
+
+    async def read_turns(
+        self, session_id: str, *, from_turn: int = 1, last: int | None = None, hidden: bool = False
+    ) -> list[TurnRow]:
+        """Visible turns in order (or also hidden ones), or only the `last` so many."""
+        ...
+
+    async def find_receipt(self, session_id: str, message_id: str) -> Receipt | None: ...
+
+    async def list_sessions(self, query: Query) -> Page: ...
+
+    async def list_changes(self, after: int, types: tuple[str, ...], limit: int) -> list[tuple[int, str, Stored]]:
+        """(position, session_id, event) across all sessions with position > after. Position -1 asks for none but
+        the newest position: an empty session_id row may be the only one returned."""
+        ...
+
+    async def launches(self) -> list[Checkpoint]:
+        """Those that are not gone."""
+        ...
+
+    async def compact(self, session_id: str, generation: int, runs: list[Joined]) -> None:
+        """Replace each run of events by its joined one. Reading any position gives the same text as before."""
+        ...
+
+    async def erase(self, session_id: str, generation: int) -> None:
+        """Forget a session wholly."""
+        ...
+
+    async def put_document(self, kind: str, key: str, value: bytes | None) -> None:
+        """A small named value (a project, an agent's probed abilities); None removes it."""
+        ...
+
+    async def documents(self, kind: str) -> dict[str, bytes]: ...
+
+
+Wakeup = Callable[[str], Any]

@@ -1,0 +1,78 @@
+"""Migrations: numbered SQL files that bring a database to the version this code knows.
+
+Above: a store's open(). Below: the files in stores/sql, shipped with the package. A file that was released is never
+edited: a change is a new file. It does not go back: an older server refuses a newer database and says so.
+"""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from importlib import resources
+
+from msgspec import Struct
+
+from perdure.core.errors import StoreError
+
+_NAME = re.compile(r"(\d{4})_\w+\.sql")
+
+
+class Migration(Struct, frozen=True):
+    version: int
+    name: str
+    script: str
+
+
+def shipped() -> list[Migration]:
+    """The migrations of this package, in order."""
+    found = []
+    for entry in (resources.files("perdure.stores") / "sql").iterdir():
+        match = _NAME.fullmatch(entry.name)
+        if match:
+            found.append(Migration(int(match[1]), entry.name, entry.read_text("utf-8")))
+    found.sort(key=lambda migration: migration.version)
+    assert [migration.version for migration in found] == list(range(1, len(found) + 1)), "a migration is missing"
+    return found
+
+
+def migrate(connection: sqlite3.Connection, migrations: list[Migration]) -> None:
+    """Apply what the database lacks, each file in one transaction. The connection is in autocommit mode."""
+    newest = migrations[-1].version if migrations else 0
+    version = _version(connection)
+    if version > newest:
+        raise StoreError(
+            f"The database has schema version {version}, made by a newer Perdure; this one knows up to {newest}. "
+            "Install the newer Perdure again, or choose another data directory with --data."
+        )
+    for migration in migrations[version:]:
+        _apply(connection, migration)
+
+
+def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Read again under the lock: two servers may start on one database at the same time.
+        if _version(connection) < migration.version:
+            for statement in _statements(migration.script):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {migration.version}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _statements(script: str) -> Iterator[str]:
+    # executescript() would commit first, and a half-applied file must not stay.
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        raise ValueError(f"a statement without an end: {statement.strip()[:80]}")

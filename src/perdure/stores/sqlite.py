@@ -1,0 +1,164 @@
+"""The SQLite store: the default, one file in the data directory.
+
+Above: the log and the host, through the Store interface. Below: one writer thread (sqlite_writer.py) and a few reader
+threads (sqlite_reads.py, sqlite_search.py); nothing touches the disk on the event loop. It is for one machine: a
+second server that claims the same file fences the first.
+"""
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Concatenate, Literal, ParamSpec, TypeVar
+
+from perdure.core.errors import StoreError
+from perdure.stores import sqlite_reads, sqlite_search, sqlite_upkeep
+from perdure.stores.base import (
+    Append,
+    Checkpoint,
+    Joined,
+    Page,
+    Query,
+    Receipt,
+    SessionRecord,
+    Stored,
+    TurnRow,
+)
+from perdure.stores.migrate import migrate, shipped
+from perdure.stores.sqlite_writer import Writer
+
+Durability = Literal["normal", "full"]
+
+READER_THREADS = 2
+LOCK_TIMEOUT_S = 5.0
+"""How long another server on the same file may hold the lock."""
+CACHED_STATEMENTS = 256
+WAL_KEEP_BYTES = 64 << 20
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """See Store. With `durability` "normal" a commit survives a killed server, with "full" also a power cut."""
+
+    def __init__(self, path: str | os.PathLike[str], *, durability: Durability = "normal") -> None:
+        self._path = Path(path)
+        self._durability = durability
+        self._writer = Writer(self._path, self._connect_writer)
+        self._readers: ThreadPoolExecutor | None = None
+        self._reader_of_thread = threading.local()
+        self._reader_connections: list[sqlite3.Connection] = []
+
+    async def open(self) -> None:
+        await self._writer.open()
+        self._readers = ThreadPoolExecutor(READER_THREADS, "perdure-store-reader")
+
+    async def close(self) -> None:
+        await self._writer.close()
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            await asyncio.to_thread(readers.shutdown)
+            for connection in self._reader_connections:
+                connection.close()
+
+    async def claim(self) -> int:
+        generation: int = await self._writer.submit(sqlite_upkeep.claim, heads_stale=True)
+        return generation
+
+    async def append(self, step: Append) -> int:
+        return await self._writer.append(step)
+
+    async def load(self, session_id: str) -> SessionRecord | None:
+        return await self._read(sqlite_reads.load, session_id)
+
+    async def read(
+        self, session_id: str, after: int, *, limit: int, upto: int | None = None, max_bytes: int | None = None
+    ) -> list[Stored]:
+        return await self._read(sqlite_reads.read, session_id, after, limit, upto, max_bytes)
+
+    async def read_turns(
+        self, session_id: str, *, from_turn: int = 1, last: int | None = None, hidden: bool = False
+    ) -> list[TurnRow]:
+        return await self._read(sqlite_reads.read_turns, session_id, from_turn, last, hidden)
+
+    async def find_receipt(self, session_id: str, message_id: str) -> Receipt | None:
+        return await self._read(sqlite_reads.find_receipt, session_id, message_id)
+
+    async def list_sessions(self, query: Query) -> Page:
+        return await self._read(sqlite_search.list_sessions, query)
+
+    async def list_changes(self, after: int, types: tuple[str, ...], limit: int) -> list[tuple[int, str, Stored]]:
+        return await self._read(sqlite_reads.list_changes, after, types, limit)
+
+    async def launches(self) -> list[Checkpoint]:
+        return await self._read(sqlite_reads.launches)
+
+    async def compact(self, session_id: str, generation: int, runs: list[Joined]) -> None:
+        await self._writer.submit(lambda connection: sqlite_upkeep.compact(connection, session_id, generation, runs))
+
+    async def erase(self, session_id: str, generation: int) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            sqlite_upkeep.erase(connection, session_id, generation)
+
+        await self._writer.submit(work, heads_stale=True)
+
+    async def put_document(self, kind: str, key: str, value: bytes | None) -> None:
+        await self._writer.submit(lambda connection: sqlite_upkeep.put_document(connection, kind, key, value))
+
+    async def documents(self, kind: str) -> dict[str, bytes]:
+        return await self._read(sqlite_reads.documents, kind)
+
+    async def _read(
+        self, question: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        if self._readers is None:
+            raise StoreError("the store is not open")
+
+        def ask() -> T:
+            try:
+                return question(self._reader(), *args, **kwargs)
+            except sqlite3.Error as error:
+                raise StoreError(f"{self._path}: {error}") from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._readers, ask)
+
+    def _connect_writer(self) -> sqlite3.Connection:
+        # Conversations are private: the file is made for its owner alone, and its WAL gets the same mode.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = self._connect()
+        try:
+            for setting in (
+                "journal_mode = WAL",
+                f"synchronous = {self._durability.upper()}",
+                f"journal_size_limit = {WAL_KEEP_BYTES}",
+                "secure_delete = FAST",
+            ):
+                connection.execute(f"PRAGMA {setting}").fetchall()
+            migrate(connection, shipped())
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _reader(self) -> sqlite3.Connection:
+        """The connection of the reader thread that asks. Closed by whoever closes the store, in another thread."""
+        connection: sqlite3.Connection | None = getattr(self._reader_of_thread, "connection", None)
+        if connection is None:
+            connection = self._connect(check_same_thread=False)
+            self._reader_connections.append(connection)
+            connection.execute("PRAGMA query_only = ON").fetchall()
+            self._reader_of_thread.connection = connection
+        return connection
+
+    def _connect(self, *, check_same_thread: bool = True) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self._path,
+            timeout=LOCK_TIMEOUT_S,
+            isolation_level=None,
+            cached_statements=CACHED_STATEMENTS,
+            check_same_thread=check_same_thread,
+        )

@@ -1,0 +1,242 @@
+"""A group of steps that share one commit: checked one by one, written together.
+
+Above: the writer thread (sqlite_writer.py) opens the transaction and commits it. Below: SQLite. A step that must not
+be kept is refused before anything of it is taken in, so it does not hurt the others. Nothing here commits.
+
+Each call into SQLite gives the interpreter lock away and has to wait for it again; while the event loop is busy that
+is most of the cost. So rows are written with few statements of many rows, not with one statement per row.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from perdure.core.errors import Conflict, Fenced, StoreError
+from perdure.stores.base import Append, Checkpoint, Listed, Phrase
+
+ROWS_MAX = 256
+"""Rows of one statement; a power of two, so that few statements serve every number of rows."""
+
+Row = tuple[Any, ...]
+
+
+class Head(Struct):
+    """Where a session's log stands."""
+
+    key: int
+    last_seq: int
+    decided_seq: int
+
+
+class Table(Struct, frozen=True):
+    """An insert of any number of rows."""
+
+    begin: str
+    width: int
+    end: str = ""
+
+    def write(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+        done = 0
+        while done < len(rows):
+            count = min(ROWS_MAX, 1 << ((len(rows) - done).bit_length() - 1))
+            connection.execute(_statement(self, count), list(chain.from_iterable(rows[done : done + count])))
+            done += count
+
+
+@cache
+def _statement(table: Table, count: int) -> str:
+    row = f"({','.join('?' * table.width)})"
+    return f"{table.begin} VALUES {','.join([row] * count)} {table.end}"
+
+
+_EVENTS = Table("INSERT INTO events (session_key, seq, type, turn, decisive, body)", 6)
+_TURNS = Table(
+    "INSERT INTO turns (session_key, turn, visible, public)",
+    4,
+    "ON CONFLICT (session_key, turn) DO UPDATE SET visible = excluded.visible, public = excluded.public",
+)
+_RECEIPTS = Table("INSERT INTO receipts (session_key, message_id, digest, answer)", 4)
+_LAUNCHES = Table(
+    "INSERT INTO launches (launch_id, session_key, agent, driver, phase, offset, performed_seq, input_total,"
+    " pending_input, driver_state)",
+    10,
+    "ON CONFLICT (launch_id) DO UPDATE SET phase = excluded.phase, offset = excluded.offset,"
+    " performed_seq = excluded.performed_seq, input_total = excluded.input_total,"
+    " pending_input = excluded.pending_input, driver_state = excluded.driver_state",
+)
+
+_GENERATION = "SELECT generation FROM meta"
+_HEAD = """
+    SELECT session_key, (SELECT MAX(seq) FROM events WHERE events.session_key = sessions.session_key), decided_seq
+    FROM sessions WHERE session_id = ?"""
+_RECEIPT = "SELECT 1 FROM receipts WHERE session_key = ? AND message_id = ?"
+_CREATE = """
+    INSERT INTO sessions (project, agent, workdir, state, status, title, labels, archived, parent, last_active_at,
+        public, session_id, machine_state, decided_seq)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"""
+_LIST = """
+    UPDATE sessions SET project = ?, agent = ?, workdir = ?, state = ?, status = ?, title = ?, labels = ?,
+        archived = ?, parent = ?, last_active_at = ?, public = ?
+    WHERE session_key = ?"""
+_DECIDE = "UPDATE sessions SET machine_state = COALESCE(?, machine_state), decided_seq = ? WHERE session_key = ?"
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def read_generation(connection: sqlite3.Connection) -> int:
+    return int(connection.execute(_GENERATION).fetchone()[0])
+
+
+def check_generation(given: int, current: int) -> None:
+    if given != current:
+        raise Fenced(f"generation {given} no longer owns this store; generation {current} does")
+
+
+class Group:
+    """Steps that were taken in and wait to be written. `heads` are the writer's and move as steps are taken: after a
+    failed commit they have to be forgotten."""
+
+    def __init__(self, connection: sqlite3.Connection, heads: dict[str, Head], generation: int) -> None:
+        self._connection = connection
+        self._heads = heads
+        self._generation = generation
+        self._events: list[Row] = []
+        self._decided: dict[int, tuple[bytes | None, int]] = {}
+        self._listed: dict[int, Listed] = {}
+        self._turns: dict[tuple[int, int], Row] = {}
+        self._receipts: dict[tuple[int, str], Row] = {}
+        self._launches: dict[str, Row] = {}
+        self._gone: set[str] = set()
+        self._phrases: list[tuple[int, Phrase]] = []
+
+    def take(self, step: Append) -> int:
+        """Check a step and take it in; the number of its first event. Raises Conflict, Fenced or StoreError, and
+        then nothing of it was taken."""
+        check_generation(step.generation, self._generation)
+        head = self._heads.get(step.session_id) or self._find(step.session_id)
+        self._check(step, head)
+        if head is None:
+            head = self._create(step)
+        first = head.last_seq + 1 if step.events else head.last_seq
+        decided = head.decided_seq
+        for draft in step.events:
+            head.last_seq += 1
+            if draft.decisive:
+                head.decided_seq = head.last_seq
+            self._events.append((head.key, head.last_seq, draft.type, draft.turn, draft.decisive, draft.body))
+        if step.state is not None or head.decided_seq != decided:
+            state = step.state if step.state is not None else self._decided.get(head.key, (None, 0))[0]
+            self._decided[head.key] = (state, head.decided_seq)
+        if step.listed is not None:
+            self._listed[head.key] = step.listed
+        for turn in step.turns:
+            self._turns[head.key, turn.turn] = (head.key, turn.turn, turn.visible, turn.public)
+        if (receipt := step.receipt) is not None:
+            row = (head.key, receipt.message_id, receipt.digest, receipt.answer)
+            self._receipts[head.key, receipt.message_id] = row
+        if step.checkpoint is not None:
+            self._checkpoint(head.key, step.checkpoint)
+        self._phrases.extend((head.key, phrase) for phrase in step.phrases)
+        return first
+
+    def write(self) -> None:
+        """Put everything into the open transaction."""
+        connection = self._connection
+        if self._events:
+            _EVENTS.write(connection, self._events)
+        if self._launches:
+            _LAUNCHES.write(connection, list(self._launches.values()))
+        if self._gone:
+            connection.executemany("DELETE FROM launches WHERE launch_id = ?", [(name,) for name in self._gone])
+        if self._decided:
+            connection.executemany(_DECIDE, [(*decided, key) for key, decided in self._decided.items()])
+        if self._listed:
+            connection.executemany(_LIST, [(*_columns(listed), key) for key, listed in self._listed.items()])
+        if self._turns:
+            _TURNS.write(connection, list(self._turns.values()))
+        if self._receipts:
+            _RECEIPTS.write(connection, list(self._receipts.values()))
+        if self._phrases:
+            _write_phrases(connection, self._phrases)
+
+    def _find(self, session_id: str) -> Head | None:
+        row = self._connection.execute(_HEAD, (session_id,)).fetchone()
+        if row is None:
+            return None
+        head = self._heads[session_id] = Head(row[0], row[1] or 0, row[2])
+        return head
+
+    def _check(self, step: Append, head: Head | None) -> None:
+        decided = 0 if head is None else head.decided_seq
+        if step.expect is not None and step.expect != decided:
+            raise Conflict(f"session {step.session_id} was decided up to {decided}, not {step.expect}")
+        if head is None:
+            if step.expect is None:
+                raise Conflict(f"there is no session {step.session_id}")
+            if step.state is None or step.listed is None:
+                raise StoreError("a session's first step needs its state and what lists show of it")
+        elif step.receipt is not None:
+            message_id = step.receipt.message_id
+            known = (head.key, message_id) in self._receipts
+            if known or self._connection.execute(_RECEIPT, (head.key, message_id)).fetchone() is not None:
+                raise Conflict(f"message {message_id} was already taken")
+
+    def _create(self, step: Append) -> Head:
+        assert step.listed is not None
+        cursor = self._connection.execute(_CREATE, (*_columns(step.listed), step.session_id, step.state))
+        assert cursor.lastrowid is not None
+        head = self._heads[step.session_id] = Head(cursor.lastrowid, 0, 0)
+        return head
+
+    def _checkpoint(self, key: int, checkpoint: Checkpoint) -> None:
+        launch_id = checkpoint.launch_id
+        if checkpoint.phase == "gone":
+            self._launches.pop(launch_id, None)
+            self._gone.add(launch_id)
+            return
+        self._gone.discard(launch_id)
+        self._launches[launch_id] = (
+            launch_id,
+            key,
+            checkpoint.agent,
+            checkpoint.driver,
+            checkpoint.phase,
+            checkpoint.offset,
+            checkpoint.performed_seq,
+            checkpoint.input_total,
+            _pack(checkpoint.pending_input),
+            checkpoint.driver_state,
+        )
+
+
+def _columns(listed: Listed) -> Row:
+    return (
+        listed.project,
+        listed.agent,
+        listed.workdir,
+        listed.state,
+        listed.status,
+        listed.title,
+        msgspec.json.encode(listed.labels).decode(),
+        listed.archived,
+        listed.parent,
+        listed.last_active_at,
+        listed.public,
+    )
+
+
+def _write_phrases(connection: sqlite3.Connection, phrases: Iterable[tuple[int, Phrase]]) -> None:
+    for key, phrase in phrases:
+        if phrase.role != "assistant":
+            connection.execute(
+                "DELETE FROM phrases WHERE session_key = ? AND turn = ? AND role = ?", (key, phrase.turn, phrase.role)
+            )
+        connection.execute(
+            "INSERT INTO phrases (session_key, turn, role, text) VALUES (?, ?, ?, ?)",
+            (key, phrase.turn, phrase.role, phrase.text),
+        )

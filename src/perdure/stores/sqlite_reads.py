@@ -1,0 +1,118 @@
+"""What is read from SQLite, one function per question.
+
+Above: SqliteStore calls these in a reader thread, with a connection that can't write. Below: SQLite. In WAL mode they
+see the last commit and never wait for the writer.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+
+import msgspec
+
+from perdure.core.compaction import part_of_run
+from perdure.stores.base import Checkpoint, Receipt, SessionRecord, Stored, TurnRow
+
+_LOAD = """
+    SELECT machine_state, (SELECT MAX(seq) FROM events WHERE events.session_key = sessions.session_key), decided_seq
+    FROM sessions WHERE session_id = ?"""
+_READ = """
+    SELECT seq, COALESCE(first_seq, seq), type, turn, body, cuts FROM events
+    WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND seq > ?
+    ORDER BY seq LIMIT ?"""
+_TURNS = """
+    SELECT turn, visible, public FROM turns
+    WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn >= ? AND visible >= ?
+    ORDER BY turn DESC LIMIT ?"""
+_RECEIPT = """
+    SELECT message_id, digest, answer FROM receipts
+    WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND message_id = ?"""
+_LAUNCHES = """
+    SELECT launch_id, session_id, launches.agent, driver, phase, offset, performed_seq, input_total, pending_input,
+        driver_state
+    FROM launches JOIN sessions USING (session_key) ORDER BY launches.rowid"""
+# The index of decisive events holds their positions in order; deltas are never looked at.
+_CHANGES = """
+    SELECT position, session_id, seq, type, turn, body FROM events JOIN sessions USING (session_key)
+    WHERE decisive = 1 AND position > ? AND type IN (SELECT value FROM json_each(?))
+    ORDER BY position LIMIT ?"""
+_NEWEST = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
+
+NUMBER_MAX = 2**63 - 1
+"""People may ask for any position; SQLite's integers end here."""
+
+_unpack_lines = msgspec.msgpack.Decoder(list[bytes]).decode
+_decode_cuts = msgspec.json.Decoder(list[int]).decode
+
+
+def load(connection: sqlite3.Connection, session_id: str) -> SessionRecord | None:
+    row = connection.execute(_LOAD, (session_id,)).fetchone()
+    return None if row is None else SessionRecord(row[0], row[1] or 0, row[2])
+
+
+def read(
+    connection: sqlite3.Connection, session_id: str, after: int, limit: int, upto: int | None, max_bytes: int | None
+) -> list[Stored]:
+    after = min(max(0, after), NUMBER_MAX)
+    limit = min(limit, NUMBER_MAX, NUMBER_MAX if upto is None else upto - after)
+    if limit <= 0:
+        return []
+    found: list[Stored] = []
+    size = 0
+    rows = connection.execute(_READ, (session_id, after, limit))
+    for event in _within(rows, after, upto):
+        size += len(event.body)
+        if max_bytes is not None and found and size > max_bytes:
+            break
+        found.append(event)
+    rows.close()
+    return found
+
+
+def _within(rows: sqlite3.Cursor, after: int, upto: int | None) -> Iterator[Stored]:
+    """Events as they were kept, but of a joined run only what lies within the bounds."""
+    for seq, first_seq, type_, turn, body, packed_cuts in rows:
+        if upto is not None and first_seq > upto:
+            return
+        cuts = [] if packed_cuts is None else _decode_cuts(packed_cuts)
+        if first_seq <= after or (upto is not None and seq > upto):
+            body = part_of_run(body, first_seq, cuts, after, upto)
+            begin, end = max(first_seq, after + 1), seq if upto is None else min(seq, upto)
+            cuts = cuts[begin - first_seq : end + 1 - first_seq]
+            seq, first_seq = end, begin
+        yield Stored(seq, first_seq, type_, turn, body, cuts if seq > first_seq else [])
+
+
+def read_turns(
+    connection: sqlite3.Connection, session_id: str, from_turn: int, last: int | None, hidden: bool
+) -> list[TurnRow]:
+    count = NUMBER_MAX if last is None else min(max(0, last), NUMBER_MAX)
+    parameters = (session_id, min(from_turn, NUMBER_MAX), 0 if hidden else 1, count)
+    rows = connection.execute(_TURNS, parameters).fetchall()
+    return [TurnRow(turn, bool(visible), public) for turn, visible, public in reversed(rows)]
+
+
+def find_receipt(connection: sqlite3.Connection, session_id: str, message_id: str) -> Receipt | None:
+    row = connection.execute(_RECEIPT, (session_id, message_id)).fetchone()
+    return None if row is None else Receipt(*row)
+
+
+def list_changes(
+    connection: sqlite3.Connection, after: int, types: tuple[str, ...], limit: int
+) -> list[tuple[int, str, Stored]]:
+    if after < 0:
+        row = connection.execute(_NEWEST).fetchone()
+        return [(0 if row is None else row[0], "", Stored(0, 0, "", None, b""))]
+    rows = connection.execute(_CHANGES, (min(after, NUMBER_MAX), msgspec.json.encode(types).decode(), limit)).fetchall()
+    return [
+        (position, session_id, Stored(seq, seq, type_, turn, body))
+        for position, session_id, seq, type_, turn, body in rows
+    ]
+
+
+def launches(connection: sqlite3.Connection) -> list[Checkpoint]:
+    rows = connection.execute(_LAUNCHES).fetchall()
+    return [Checkpoint(*(*columns, _unpack_lines(lines), state)) for *columns, lines, state in rows]
+
+
+def documents(connection: sqlite3.Connection, kind: str) -> dict[str, bytes]:
+    return dict(connection.execute("SELECT key, value FROM documents WHERE kind = ? ORDER BY key", (kind,)).fetchall())

@@ -1,0 +1,116 @@
+"""Lists of sessions: filters, pages and full-text search.
+
+Above: SqliteStore calls it in a reader thread. Below: SQLite and its FTS5. A search is a filter, not an order: lists
+are always newest activity first, so that paging is the same with and without one.
+"""
+
+import base64
+import binascii
+import sqlite3
+from typing import Annotated, Any
+
+import msgspec
+
+from perdure.core.errors import Refused
+from perdure.stores.base import Found, Page, Query
+from perdure.stores.sqlite_reads import NUMBER_MAX
+
+PAGE_MAX = 1_000
+"""Sessions of one page, however many are asked for."""
+SNIPPET_WORDS = 16
+QUERY_MAX_WORDS = 32
+
+_BY_COLUMN = ("project", "agent", "state", "status", "workdir", "parent", "archived")
+
+# Text of turns that a rewind took out of sight is not found.
+_HITS = """
+    SELECT phrases.session_key, phrases.phrase_key, phrases_index.rank AS badness
+    FROM phrases_index JOIN phrases ON phrases.phrase_key = phrases_index.rowid
+    WHERE phrases_index MATCH ? AND NOT EXISTS (
+        SELECT 1 FROM turns
+        WHERE turns.session_key = phrases.session_key AND turns.turn = phrases.turn AND NOT turns.visible)"""
+
+_IS_HIT = f"session_key IN (SELECT session_key FROM ({_HITS}))"  # noqa: S608  our own words
+_BEST = f"""
+    SELECT session_key, phrase_key, MIN(badness) FROM ({_HITS})
+    WHERE session_key IN (SELECT value FROM json_each(?))
+    GROUP BY session_key"""  # noqa: S608  our own words
+_SNIPPETS = """
+    SELECT rowid, snippet(phrases_index, 0, '[', ']', '...', ?) FROM phrases_index
+    WHERE phrases_index MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""
+
+
+class _Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    last_active_at: str
+    session_key: Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+
+
+def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
+    conditions: list[str] = []
+    parameters: list[Any] = []
+    for column in _BY_COLUMN:
+        value = getattr(query, column)
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            parameters.append(value)
+    if query.label is not None:
+        conditions.append("EXISTS (SELECT 1 FROM json_each(labels) WHERE json_each.value = ?)")
+        parameters.append(query.label)
+    match = None
+    if query.q is not None and query.q.strip():
+        match = match_expression(query.q)
+        if not match:
+            return Page([], None)
+        conditions.append(_IS_HIT)
+        parameters.append(match)
+    if query.cursor is not None:
+        cursor = _read_cursor(query.cursor)
+        conditions.append("(last_active_at, session_key) < (?, ?)")
+        parameters.extend((cursor.last_active_at, cursor.session_key))
+    limit = min(max(1, query.limit), PAGE_MAX)
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    statement = (
+        f"SELECT session_key, session_id, public, last_active_at FROM sessions {where}"  # noqa: S608  our own words
+        " ORDER BY last_active_at DESC, session_key DESC LIMIT ?"
+    )
+    rows = connection.execute(statement, (*parameters, limit + 1)).fetchall()
+    more = len(rows) > limit
+    rows = rows[:limit]
+    snippets = _snippets(connection, match, [row[0] for row in rows]) if match and rows else {}
+    found = [Found(session_id, public, snippets.get(key)) for key, session_id, public, _ in rows]
+    return Page(found, _write_cursor(_Cursor(rows[-1][3], rows[-1][0])) if more else None)
+
+
+def match_expression(text: str) -> str:
+    """A person's words for FTS5: all of them, each also as the beginning of a longer one. Whatever is typed is text,
+    never syntax; empty if no word is left."""
+    # A NUL would end the expression early, and half a surrogate pair can't be stored, so can't be found.
+    text = text.replace("\0", " ").encode("utf-8", "replace").decode()
+    words = [word for word in text.split() if any(character.isalnum() for character in word)]
+    return " ".join('"' + word.replace('"', '""') + '"*' for word in words[:QUERY_MAX_WORDS])
+
+
+def _snippets(connection: sqlite3.Connection, match: str, keys: list[int]) -> dict[int, str]:
+    """The best place of each session. Snippets are made for these places only: they cost more than finding."""
+    best = connection.execute(_BEST, (match, _array(keys))).fetchall()
+    session_of = {phrase_key: session_key for session_key, phrase_key, _ in best}
+    places = connection.execute(_SNIPPETS, (SNIPPET_WORDS, match, _array(list(session_of)))).fetchall()
+    return {session_of[phrase_key]: snippet for phrase_key, snippet in places}
+
+
+def _array(values: list[int]) -> str:
+    return msgspec.json.encode(values).decode()
+
+
+def _write_cursor(cursor: _Cursor) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
+
+
+def _read_cursor(text: str) -> _Cursor:
+    try:
+        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return msgspec.json.decode(packed, type=_Cursor)
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        raise Refused(
+            "invalid", "This cursor is not one that was given out. Leave it out to begin with the first page."
+        ) from None

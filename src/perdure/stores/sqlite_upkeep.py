@@ -1,0 +1,67 @@
+"""The changes that are not steps: claim, compact, erase, documents.
+
+Above: the writer runs each in a transaction of its own. Below: SQLite. Nothing here commits.
+"""
+
+import sqlite3
+
+import msgspec
+
+from perdure.stores.base import Joined
+from perdure.stores.sqlite_group import check_generation, read_generation
+
+_KEY = "SELECT session_key FROM sessions WHERE session_id = ?"
+_RANGE = """
+    SELECT COUNT(*), MIN(COALESCE(first_seq, seq)), MAX(seq), SUM(seq - COALESCE(first_seq, seq) + 1), MAX(decisive),
+        COUNT(DISTINCT type)
+    FROM events WHERE session_key = ? AND seq BETWEEN ? AND ?"""
+_JOIN = "UPDATE events SET body = ?, first_seq = ?, cuts = ? WHERE session_key = ? AND seq = ?"
+_DROP = "DELETE FROM events WHERE session_key = ? AND seq >= ? AND seq < ?"
+_OF_A_SESSION = ("events", "turns", "receipts", "launches", "phrases", "sessions")
+
+
+def claim(connection: sqlite3.Connection) -> int:
+    connection.execute("UPDATE meta SET generation = generation + 1")
+    return read_generation(connection)
+
+
+def compact(connection: sqlite3.Connection, session_id: str, generation: int, runs: list[Joined]) -> None:
+    check_generation(generation, read_generation(connection))
+    key = _find(connection, session_id)
+    if key is None:
+        return
+    for run in runs:
+        if _still_separate(connection, key, run):
+            cuts = msgspec.json.encode(run.cuts)
+            connection.execute(_JOIN, (run.body, run.first_seq, cuts, key, run.seq))
+            connection.execute(_DROP, (key, run.first_seq, run.seq))
+
+
+def _still_separate(connection: sqlite3.Connection, key: int, run: Joined) -> bool:
+    """Whether the log holds exactly this range, as several deltas. It does not if it was compacted since it was
+    read: then there is nothing to do."""
+    assert len(run.cuts) == run.seq - run.first_seq + 1, "a run has one cut for each number"
+    row = connection.execute(_RANGE, (key, run.first_seq, run.seq)).fetchone()
+    rows, first, last, numbers, decisive, types = row
+    whole = (first, last, numbers) == (run.first_seq, run.seq, len(run.cuts))
+    return bool(whole and rows > 1 and not decisive and types == 1)
+
+
+def erase(connection: sqlite3.Connection, session_id: str, generation: int) -> None:
+    check_generation(generation, read_generation(connection))
+    key = _find(connection, session_id)
+    if key is not None:
+        for table in _OF_A_SESSION:
+            connection.execute(f"DELETE FROM {table} WHERE session_key = ?", (key,))  # noqa: S608  our own words
+
+
+def put_document(connection: sqlite3.Connection, kind: str, key: str, value: bytes | None) -> None:
+    if value is None:
+        connection.execute("DELETE FROM documents WHERE kind = ? AND key = ?", (kind, key))
+    else:
+        connection.execute("INSERT OR REPLACE INTO documents (kind, key, value) VALUES (?, ?, ?)", (kind, key, value))
+
+
+def _find(connection: sqlite3.Connection, session_id: str) -> int | None:
+    row = connection.execute(_KEY, (session_id,)).fetchone()
+    return None if row is None else int(row[0])

@@ -1,0 +1,225 @@
+"""The writer: one thread with one connection through which every change goes.
+
+Above: SqliteStore puts steps and other work into its queue from the event loop. Below: Group writes steps, upkeep does
+the rest. Whatever waits in the queue shares one commit and one call back to the loop. There is no timer: a step that
+is alone is committed at once, and while a commit runs the next group gathers by itself.
+"""
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from perdure.core.errors import StoreError, StoreFull
+from perdure.stores.base import Append
+from perdure.stores.sqlite_group import Group, Head, read_generation
+
+GROUP_MAX_STEPS = 500
+HEADS_MAX = 10_000
+DISK_FULL_BYTES = 1 << 20
+"""With less room than this, an input/output error means that the disk is full."""
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], Any]
+Step = tuple[Append, "asyncio.Future[int]"]
+Errand = tuple[Work, bool, "asyncio.Future[Any]"]
+"""What else is to be written, whether the heads are stale afterwards, and who waits."""
+Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class Writer:
+    def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._path = path
+        self._connect = connect
+        self._queue: SimpleQueue[Step | Errand | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="perdure-store-writer", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opened: asyncio.Future[None] | None = None
+        self._closed = False
+        # What follows belongs to the thread.
+        self._connection: sqlite3.Connection | None = None
+        self._heads: dict[str, Head] = {}
+        self._heads_generation = -1
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._opened = self._loop.create_future()
+        self._thread.start()
+        await self._opened
+
+    async def close(self) -> None:
+        """Write what waits, then end the thread. Again: nothing happens."""
+        if self._closed or self._loop is None:
+            self._closed = True
+            return
+        self._closed = True
+        self._queue.put(None)
+        # Bounded by what is queued; the loop goes on meanwhile, as it has to hand the last answers out.
+        await asyncio.to_thread(self._thread.join)
+
+    def append(self, step: Append) -> "asyncio.Future[int]":
+        future: asyncio.Future[int] = self._open_loop().create_future()
+        self._queue.put((step, future))
+        return future
+
+    def submit(self, work: Work, *, heads_stale: bool = False) -> "asyncio.Future[Any]":
+        """Do something in a transaction of its own, after all that was put before it."""
+        future: asyncio.Future[Any] = self._open_loop().create_future()
+        self._queue.put((work, heads_stale, future))
+        return future
+
+    def _open_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._closed:
+            raise StoreError("the store is not open")
+        return self._loop
+
+    # In the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        assert self._opened is not None
+        try:
+            self._connection = self._connect()
+        except Exception as error:  # noqa: BLE001  whoever opens the store is told
+            self._answer([(self._opened, None, _told(error, self._path))])
+            return
+        self._answer([(self._opened, None, None)])
+        try:
+            going = True
+            while going:
+                going = self._serve(self._next_batch())
+        finally:
+            self._connection.close()
+
+    def _next_batch(self) -> list[Step | Errand | None]:
+        batch = [self._queue.get()]
+        try:
+            while len(batch) < GROUP_MAX_STEPS:
+                batch.append(self._queue.get_nowait())
+        except Empty:
+            pass
+        return batch
+
+    def _serve(self, batch: list[Step | Errand | None]) -> bool:
+        """Keep the order: steps up to the next errand are one group. False when it was the last batch."""
+        steps: list[Step] = []
+        for item in batch:
+            if item is not None and len(item) == 2:
+                steps.append(item)
+                continue
+            self._keep(steps)
+            steps = []
+            if item is None:
+                return False
+            self._answer([self._do(item)])
+        self._keep(steps)
+        return True
+
+    def _keep(self, steps: list[Step]) -> None:
+        if not steps:
+            return
+        try:
+            answers = self._commit(steps)
+        except sqlite3.Error as error:
+            if _code(error) == sqlite3.SQLITE_BUSY:
+                # Another server holds the lock: each step alone would wait as long again.
+                answers = [(future, None, _told(error, self._path)) for _, future in steps]
+            else:
+                answers = [self._keep_alone(step) for step in steps]
+        except Exception:  # noqa: BLE001  each step finds its own cause, and its caller is told
+            answers = [self._keep_alone(step) for step in steps]
+        self._answer(answers)
+
+    def _keep_alone(self, step: Step) -> Answer:
+        """One step may be to blame for its whole group (too large for the room that is left): the others get in."""
+        try:
+            return self._commit([step])[0]
+        except Exception as error:  # noqa: BLE001  the caller is told, the thread lives on
+            return (step[1], None, _told(error, self._path))
+
+    def _commit(self, steps: list[Step]) -> list[Answer]:
+        return self._in_transaction(lambda connection: self._write(connection, steps))
+
+    def _write(self, connection: sqlite3.Connection, steps: list[Step]) -> list[Answer]:
+        generation = read_generation(connection)
+        if generation != self._heads_generation or len(self._heads) > HEADS_MAX:
+            self._heads.clear()
+            self._heads_generation = generation
+        group = Group(connection, self._heads, generation)
+        answers: list[Answer] = []
+        for step, future in steps:
+            try:
+                answers.append((future, group.take(step), None))
+            except StoreError as error:
+                answers.append((future, None, error))
+        group.write()
+        return answers
+
+    def _do(self, errand: Errand) -> Answer:
+        work, heads_stale, future = errand
+        try:
+            result = self._in_transaction(work)
+        except Exception as error:  # noqa: BLE001  the caller is told, the thread lives on
+            return (future, None, _told(error, self._path))
+        if heads_stale:
+            self._heads.clear()
+        return (future, result, None)
+
+    def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._connection
+        assert connection is not None
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            self._heads.clear()
+            # On some errors, a full disk among them, SQLite has already rolled back.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+    def _answer(self, answers: list[Answer]) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(_hand_out, answers)
+        except RuntimeError:
+            # The loop was closed without closing the store: nobody waits any more, and what was kept is kept.
+            self._closed = True
+
+
+def _hand_out(answers: list[Answer]) -> None:
+    for future, result, error in answers:
+        if future.done():
+            continue  # whoever waited was cancelled
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
+def _told(error: Exception, path: Path) -> Exception:
+    """The error in the store's words."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    code = _code(error)
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _disk_is_full(path)):
+        told: StoreError = StoreFull(f"There is no room left for {path}; nothing was written. Free some space.")
+    else:
+        told = StoreError(f"{path}: {error}")
+    told.__cause__ = error
+    return told
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Without the details in the upper bits. Errors of the Python layer have none."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _disk_is_full(path: Path) -> bool:
+    room = os.statvfs(path.parent)
+    return room.f_bavail * room.f_frsize < DISK_FULL_BYTES

@@ -1,0 +1,105 @@
+"""What commands print: JSON for programs, tables and short figures for people.
+
+Above: every command. Below: click, and rich where stdout is a wide terminal. Piped output has plain columns and never
+a colour code. What an agent or a file wrote is made safe before a terminal sees it.
+"""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+WIDE_COLUMNS = 72
+# Controls of both sets but newline and tab; they could move the cursor, retitle the window or fake a prompt.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def safe(text: str) -> str:
+    """Text that does nothing to a terminal but appear."""
+    return _CONTROLS.sub("", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, limit: int) -> str:
+    flat = " ".join(safe(text).split())
+    return flat if len(flat) <= limit else flat[: limit - 3].rstrip() + "..."
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+
+
+def print_raw(line: bytes) -> None:
+    """A JSON line, as the server sent it."""
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
+    """A table; `empty` is what is said instead of one without rows."""
+    if not rows:
+        click.echo(empty, err=True)
+        return
+    cells = [[safe(cell).replace("\n", " ") for cell in row] for row in rows]
+    if sys.stdout.isatty() and shutil.get_terminal_size().columns >= WIDE_COLUMNS:
+        _rich_table(headings, cells)
+        return
+    widths = [max(len(row[column]) for row in [headings, *cells]) for column in range(len(headings))]
+    for row in [[heading.upper() for heading in headings], *cells]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, heading in enumerate(headings):
+        # The first column is what people copy, so it is never cut.
+        table.add_column(heading, no_wrap=True, overflow="ellipsis" if number else "fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    Console(highlight=False).print(table)
+
+
+_STYLES = {"waiting for you": "yellow", "working": "cyan", "failed": "red", "problem": "red", "warning": "yellow"}
+
+
+def duration(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return ""
+    seconds = milliseconds / 1000
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, seconds = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def age(stamp: str | None) -> str:
+    """How long ago, as people say it."""
+    if not stamp:
+        return ""
+    past_s = (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()
+    for limit_s, unit_s, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
+        if past_s < limit_s:
+            return f"{max(0, int(past_s // unit_s))} {unit} ago"
+    return f"{int(past_s // 86400)} d ago"
+
+
+def condition(session: dict[str, Any]) -> str:
+    """The state that a person cares about."""
+    if session.get("pending_prompts"):
+        return "waiting for you"
+    if session["state"] == "processing":
+        return "working"
+    return str(session["status"]) if session["state"] == "ended" else "idle"

@@ -1,0 +1,127 @@
+"""How a command reaches its server: options that each command has, where server and token are found, which session
+is meant.
+
+Above: every command that needs a server. Below: client.py and two files of the data directory, `server.json` and
+`token`, which the server writes.
+"""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from perdure.config import data_directory
+from perdure.surfaces.client import LOOPBACK, Address, Client, Problem, Unreachable
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+START_IT = "Start it with `perdure serve`."
+
+
+class Reach:
+    """A command's server, found when it is first needed."""
+
+    def __init__(self, data: str | None, url: str | None, token: str | None, as_json: bool) -> None:
+        self.data = data_directory(data)
+        self.as_json = as_json
+        self._url = url
+        self._token = token
+
+    def address(self) -> Address:
+        url = self._url or self.known_url()
+        if url is None:
+            raise Unreachable(f"No server has listened for {self.data} yet.")
+        return Address(url.rstrip("/"), self._token or self._found_token(url))
+
+    def client(self, *, patience_s: float = 0.0) -> Client:
+        return Client(self.address, patience_s=patience_s)
+
+    def known_url(self) -> str | None:
+        try:
+            return str(json.loads((self.data / "server.json").read_text("utf-8"))["url"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _found_token(self, url: str) -> str | None:
+        """This machine's own token; never for a server elsewhere, which has no business knowing it."""
+        if url != self.known_url() and urlsplit(url).hostname not in LOOPBACK:
+            return None
+        return read_token(self.data)
+
+
+def read_token(data: Path) -> str | None:
+    try:
+        return (data / "token").read_text("utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def reaching(function: F) -> F:
+    """Gives a command --data, --url, --token and --json, and a Reach as its first argument.
+
+    The first three may stand before the command or after it. What the server refuses becomes exit code 1, no server 3.
+    """
+
+    @click.option("--data", metavar="DIR", help="The server's data directory.")
+    @click.option("--url", help="Where the server is.")
+    @click.option("--token", help="The server's token.")
+    @click.option("--json", "as_json", is_flag=True, help="For programs: the server's JSON as it is.")
+    @click.pass_context
+    @functools.wraps(function)
+    def command(
+        ctx: click.Context, data: str | None, url: str | None, token: str | None, as_json: bool, **given: Any
+    ) -> Any:
+        outer = ctx.find_root().obj or {}
+        reach = Reach(data or outer.get("data"), url or outer.get("url"), token or outer.get("token"), as_json)
+        try:
+            return function(reach, **given)
+        except (Problem, Unreachable) as error:
+            give_up(error)
+
+    return command  # type: ignore[return-value]
+
+
+class Failure(click.ClickException):
+    """Ends the command with a sentence on stderr."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"perdure: {self.message}", err=True)
+
+
+def give_up(error: Problem | Unreachable) -> NoReturn:
+    raise Failure(sentence_of(error), 1 if isinstance(error, Problem) else 3) from error
+
+
+def sentence_of(error: Problem | Unreachable) -> str:
+    if isinstance(error, Problem):
+        return f"{error.detail} ({error.code})"
+    return f"{error} {START_IT}"
+
+
+def find_session(client: Client, given: str) -> str:
+    """The id of a session that is given in full, by a unique beginning, or as `last`."""
+    if given == "last":
+        newest = client.sessions(limit=1)["sessions"]
+        if not newest:
+            raise Failure("There is no session yet. Begin one with `perdure chat`.")
+        return str(newest[0]["id"])
+    try:
+        return str(client.session(given)["id"])
+    except Problem as problem:
+        if problem.code != "not_found":
+            raise
+    beginnings = (given, f"s_{given}")
+    found = [entry["id"] for entry in client.all_sessions() if entry["id"].startswith(beginnings)]
+    if len(found) == 1:
+        return str(found[0])
+    if not found:
+        raise Failure(f"There is no session {given!r}. `perdure sessions` lists them. (not_found)")
+    raise Failure(f"{len(found)} sessions begin with {given!r}. Give more of the id.", 2)

@@ -1,0 +1,48 @@
+"""`perdure serve`: options and environment, then server.py does the rest."""
+
+from pathlib import Path
+
+import click
+
+from perdure.config import DEFAULT_PORT, ConfigError, data_directory
+from perdure.surfaces.cli.reach import Failure
+
+
+@click.command()
+@click.option("--host", envvar="PERDURE_HOST", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    envvar="PERDURE_PORT",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="0 picks a free one.",
+)
+@click.option("--data", metavar="DIR", help="Where everything is kept.")
+@click.option("--database", envvar="PERDURE_DATABASE", metavar="URL", help="A database instead of the built-in one.")
+@click.option("--config", envvar="PERDURE_CONFIG", metavar="FILE", help="By default perdure.toml in the data directory.")
+@click.pass_context
+def serve_command(
+    ctx: click.Context, host: str, port: int, data: str | None, database: str | None, config: str | None
+) -> int:
+    """Start the server.
+
+    It goes on until SIGTERM or Ctrl-C. Running turns outlive it: the next server goes on with them.
+    """
+    from perdure.server import serve
+
+    outer = ctx.find_root().obj or {}
+    config_path = Path(config).expanduser().absolute() if config else None
+    if config_path is not None and not config_path.is_file():
+        raise Failure(f"There is no file {config_path}. Correct --config, or leave it out.", 2)
+    try:
+        return serve(
+            host=host,
+            port=port,
+            data=data_directory(data or outer.get("data")),
+            config_path=config_path,
+            token=outer.get("token"),
+            database=database,
+        )
+    except ConfigError as error:
+        raise Failure(str(error)) from error

@@ -1,0 +1,78 @@
+"""The HTTP application: routes, errors, the page's files, and the guard in front of them."""
+
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from perdure.core.errors import Refused
+from perdure.runtime.sessions import Sessions
+from perdure.surfaces.http import openapi
+from perdure.surfaces.http.access import Access, Guard
+from perdure.surfaces.http.problems import on_refused, problem
+from perdure.surfaces.http.requests import reply
+from perdure.surfaces.http.routes import ENDPOINTS
+from perdure.surfaces.http.viewers import Hub
+
+PAGE_FILES = {"/": ("index.html", "text/html"), "/perdure.css": ("perdure.css", "text/css")}
+PAGE_FILES["/perdure.js"] = ("perdure.js", "text/javascript")
+PAGE_HEADERS = {
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
+    routes = [
+        Route(endpoint.path, endpoint.handler, methods=[endpoint.method], name=endpoint.handler.__name__)
+        for endpoint in ENDPOINTS
+    ]
+    routes += [Route("/api/openapi.json", openapi_document), Route("/api/docs", docs_page)]
+    routes += [Route(path, page_file) for path in PAGE_FILES]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={Refused: on_refused, HTTPException: _on_http, Exception: _on_bug},
+    )
+    app.router.redirect_slashes = False
+    app.state.sessions = sessions
+    app.state.hub = hub
+    app.state.access = access
+    app.state.max_message_bytes = sessions.host.settings.max_message_bytes
+    return Guard(app, access)
+
+
+async def openapi_document(_: Request) -> Response:
+    return reply(openapi.document())
+
+
+async def docs_page(_: Request) -> Response:
+    return HTMLResponse(openapi.page(), headers=PAGE_HEADERS)
+
+
+async def page_file(request: Request) -> Response:
+    name, media = PAGE_FILES[request.url.path]
+    content = files("perdure.web").joinpath(name).read_bytes()
+    return Response(content, media_type=media, headers=PAGE_HEADERS)
+
+
+def _on_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allow: Any = (error.headers or {}).get("Allow", "")
+        response = problem("invalid", f"This path takes {allow} only.", status=405)
+        response.headers["allow"] = allow
+        return response
+    if error.status_code == 404:
+        return problem("not_found", "There is nothing at this path. See /api/docs.")
+    return problem("invalid", str(error.detail), status=error.status_code)
+
+
+def _on_bug(_: Request, error: Exception) -> Response:
+    return problem("internal", "Perdure failed while answering. The server's log says more; please report it.")

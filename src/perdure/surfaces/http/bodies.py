@@ -1,0 +1,104 @@
+"""What requests carry, as structs: checked when they are read, and shown in the OpenAPI document."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+from perdure.config import Limits
+from perdure.core.permissions import Rule
+
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Label = Annotated[str, Meta(min_length=1, max_length=100)]
+Labels = Annotated[list[Label], Meta(max_length=50)]
+TitleText = Annotated[str, Meta(max_length=500)]
+PathText = Annotated[str, Meta(min_length=1, max_length=4096)]
+MessageId = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class MessageBody(Struct, kw_only=True):
+    """A message to a session."""
+
+    text: str
+    message_id: MessageId | None = None
+    agent: Name | None = None
+    fresh: bool = False
+    force_fresh_session: bool = field(name="forceFreshSession", default=False)
+    when_busy: Literal["reject", "queue", "interrupt"] = "reject"
+    attachments: Annotated[list[dict[str, Any]], Meta(max_length=50)] = []
+
+
+class SessionBody(Struct, kw_only=True):
+    """A new session."""
+
+    project: Name | None = None
+    workdir: PathText | None = None
+    agent: Name | None = None
+    title: TitleText = ""
+    message: str | None = None
+    message_id: MessageId | None = None
+    model: Name | None = None
+    mode: Name | None = None
+    labels: Labels = []
+    limits: Limits = field(default_factory=Limits)
+
+
+class AnyMessageBody(MessageBody, kw_only=True):
+    """A message to a session, or to a new one."""
+
+    session_id: Name | None = None
+    project: Name | None = None
+    workdir: PathText | None = None
+    title: TitleText = ""
+    model: Name | None = None
+    mode: Name | None = None
+    labels: Labels = []
+    limits: Limits = field(default_factory=Limits)
+
+
+class SessionChanges(Struct, kw_only=True):
+    title: TitleText | None = None
+    summary: Annotated[str, Meta(max_length=10_000)] | None = None
+    labels: Labels | None = None
+    archived: bool | None = None
+
+
+class AnswerBody(Struct, kw_only=True):
+    """An answer to a prompt: one of option_id, answers or cancel."""
+
+    option_id: str | None = None
+    input: Any = None
+    reason: Annotated[str, Meta(max_length=10_000)] | None = None
+    interrupt: bool = False
+    answers: dict[str, str | list[str]] | None = None
+    cancel: bool = False
+
+
+class ConfigBody(Struct, kw_only=True):
+    config_id: Name
+    value: str | bool | int | float
+
+
+class ProjectBody(Struct, kw_only=True):
+    name: Name
+    path: PathText
+    agent: Name | None = None
+    permissions: list[Rule] = []
+    limits: Limits = field(default_factory=Limits)
+    instructions: str | None = None
+    kickoff: str | None = None
+    history_scope: Literal["all", "agent"] = "all"
+
+
+class ProjectChanges(Struct, kw_only=True, omit_defaults=True):
+    name: Name | None = None
+    path: PathText | None = None
+    agent: Name | None = None
+    permissions: list[Rule] | None = None
+    limits: Limits | None = None
+    instructions: str | None = None
+    kickoff: str | None = None
+    history_scope: Literal["all", "agent"] | None = None
+
+
+class LoginBody(Struct, kw_only=True):
+    code: Annotated[str, Meta(min_length=1, max_length=200)]

@@ -1,0 +1,294 @@
+"""The resource API: each handler reads a request, calls one verb, and shows what it returned."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from perdure import __version__
+from perdure.config import Limits, ProjectSettings
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core.errors import Refused
+from perdure.runtime.sessions import Opening, Outgoing, Sessions
+from perdure.stores.base import Query
+from perdure.surfaces.http import bodies
+from perdure.surfaces.http.access import COOKIE, Access, cookie_of
+from perdure.surfaces.http.requests import MAX_LIMIT, MAX_POSITION, body_of, flag, reply, whole_number
+
+LOG_BATCH = 1_000
+COOKIE_AGE_S = 90 * 24 * 3600
+
+
+def verbs(request: Request) -> Sessions:
+    sessions: Sessions = request.app.state.sessions
+    return sessions
+
+
+async def health(_: Request) -> Response:
+    return reply({"status": "ok", "version": __version__})
+
+
+# Agents and projects ----------------------------------------------------------------------------------------------
+
+
+async def list_agents(request: Request) -> Response:
+    agents = verbs(request).agents
+    return reply({"agents": [agents.public(name) for name in agents.names()], "default": agents.default()})
+
+
+async def get_agent(request: Request) -> Response:
+    return reply(verbs(request).agents.public(request.path_params["name"]))
+
+
+async def _project(request: Request, identity: str) -> dict[str, Any]:
+    sessions = verbs(request)
+    identity, settings = sessions.projects.find(identity)
+    return sessions.projects.public(identity, settings, await sessions.active_in(identity))
+
+
+async def list_projects(request: Request) -> Response:
+    known = verbs(request).projects.all()
+    return reply({"projects": [await _project(request, identity) for identity in sorted(known)]})
+
+
+async def create_project(request: Request) -> Response:
+    body = await body_of(request, bodies.ProjectBody)
+    if body.agent is not None:
+        verbs(request).agents.settings(body.agent)
+    settings = msgspec.convert(msgspec.to_builtins(body), ProjectSettings)
+    identity = await verbs(request).projects.create(settings)
+    return reply(await _project(request, identity), 201)
+
+
+async def get_project(request: Request) -> Response:
+    return reply(await _project(request, request.path_params["project_id"]))
+
+
+async def change_project(request: Request) -> Response:
+    changes = msgspec.to_builtins(await body_of(request, bodies.ProjectChanges))
+    if changes.get("agent") is not None:
+        verbs(request).agents.settings(changes["agent"])
+    identity = await verbs(request).projects.change(request.path_params["project_id"], changes)
+    return reply(await _project(request, identity))
+
+
+async def delete_project(request: Request) -> Response:
+    await verbs(request).projects.remove(request.path_params["project_id"])
+    return Response(status_code=204)
+
+
+# Sessions -----------------------------------------------------------------------------------------------------------
+
+
+def _opening(body: bodies.SessionBody | bodies.AnyMessageBody) -> Opening:
+    return Opening(
+        project=body.project,
+        workdir=body.workdir,
+        agent=body.agent,
+        title=body.title,
+        model=body.model,
+        mode=body.mode,
+        labels=tuple(body.labels),
+        limits=_limits(body.limits),
+    )
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    given: dict[str, Any] = msgspec.to_builtins(limits)
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _outgoing(body: bodies.MessageBody) -> Outgoing:
+    return Outgoing(
+        text=body.text,
+        message_id=body.message_id,
+        agent=body.agent,
+        fresh=body.fresh or body.force_fresh_session,
+        when_busy=body.when_busy,
+        attachments=tuple(body.attachments),
+    )
+
+
+async def create_session(request: Request) -> Response:
+    body = await body_of(request, bodies.SessionBody)
+    message = None
+    if body.message is not None:
+        message = Outgoing(text=body.message, message_id=body.message_id)
+    journal, _ = await verbs(request).create(_opening(body), message)
+    return reply(await verbs(request).get(journal.state.id), 201)
+
+
+async def list_sessions(request: Request) -> Response:
+    given = request.query_params
+    query = Query(
+        project=given.get("project"),
+        agent=given.get("agent"),
+        state=given.get("state"),
+        status=given.get("status"),
+        label=given.get("label"),
+        workdir=given.get("workdir"),
+        parent=given.get("parent"),
+        archived=flag(request, "archived") if "archived" in given else None,
+        q=given.get("q"),
+        limit=whole_number(request, "limit", 50, low=1, high=MAX_LIMIT),
+        cursor=given.get("cursor"),
+    )
+    sessions, cursor = await verbs(request).search(query)
+    return reply({"sessions": sessions, "next_cursor": cursor})
+
+
+async def get_session(request: Request) -> Response:
+    return reply(await verbs(request).get(request.path_params["session_id"]))
+
+
+async def change_session(request: Request) -> Response:
+    body = await body_of(request, bodies.SessionChanges)
+    command = cmd.UpdateSession(
+        title=body.title,
+        summary=body.summary,
+        labels=tuple(body.labels) if body.labels is not None else None,
+        archived=body.archived,
+    )
+    return reply(await verbs(request).update(request.path_params["session_id"], command))
+
+
+async def delete_session(request: Request) -> Response:
+    session_id = request.path_params["session_id"]
+    purge = flag(request, "purge")
+    closed = await verbs(request).end(session_id, "completed", "closed")
+    if purge:
+        await verbs(request).erase(session_id)
+    return reply(closed)
+
+
+async def send_message(request: Request) -> Response:
+    body = await body_of(request, bodies.MessageBody)
+    return reply(await verbs(request).send(request.path_params["session_id"], _outgoing(body)), 202)
+
+
+async def send_or_create(request: Request) -> Response:
+    """One entry point: with a session id it continues, without it creates. A message_id makes the creation idempotent
+    too, because the new session's id is made from it."""
+    body = await body_of(request, bodies.AnyMessageBody)
+    sessions = verbs(request)
+    if body.session_id is not None:
+        return reply(await sessions.send(body.session_id, _outgoing(body)), 202)
+    session_id = None
+    if body.message_id is not None:
+        session_id = "s_" + hashlib.sha256(body.message_id.encode("utf-8", "surrogatepass")).hexdigest()[:21]
+        if await sessions.exists(session_id):
+            return reply(await sessions.send(session_id, _outgoing(body)), 202)
+    _, answer = await sessions.create(_opening(body), _outgoing(body), session_id=session_id)
+    return reply(answer, 202)
+
+
+async def list_queue(request: Request) -> Response:
+    return reply({"queue": await verbs(request).queue(request.path_params["session_id"])})
+
+
+async def unqueue(request: Request) -> Response:
+    session_id = request.path_params["session_id"]
+    await verbs(request).unqueue(session_id, request.path_params["message_id"])
+    return reply({"queue": await verbs(request).queue(session_id)})
+
+
+async def abort(request: Request) -> Response:
+    return reply(await verbs(request).abort(request.path_params["session_id"]), 202)
+
+
+async def stop(request: Request) -> Response:
+    return reply(await verbs(request).end(request.path_params["session_id"], "stopped", "stopped"))
+
+
+async def configure(request: Request) -> Response:
+    body = await body_of(request, bodies.ConfigBody)
+    return reply(await verbs(request).configure(request.path_params["session_id"], body.config_id, body.value))
+
+
+async def list_prompts(request: Request) -> Response:
+    return reply({"prompts": await verbs(request).prompts(request.path_params["session_id"])})
+
+
+async def answer_prompt(request: Request) -> Response:
+    body = await body_of(request, bodies.AnswerBody)
+    command = cmd.AnswerPrompt(
+        prompt_id=request.path_params["prompt_id"],
+        option_id=body.option_id,
+        input=body.input,
+        reason=body.reason,
+        interrupt=body.interrupt,
+        answers=body.answers,
+        cancel=body.cancel,
+    )
+    return reply(await verbs(request).answer(request.path_params["session_id"], command))
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+async def get_log(request: Request) -> Response:
+    session_id = request.path_params["session_id"]
+    after = whole_number(request, "offset", 0)
+    limit = whole_number(request, "limit", 1_000, low=1, high=MAX_POSITION)
+    sessions = verbs(request)
+    await sessions.log.open(session_id)
+
+    async def lines() -> AsyncIterator[bytes]:
+        position, left = after, limit
+        while left > 0 and (rows := await sessions.read(session_id, position, min(left, LOG_BATCH))):
+            yield b"".join(ev.with_seq(row.seq, row.body, row.first_seq) + b"\n" for row in rows)
+            position = rows[-1].seq
+            left -= len(rows)
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+async def get_transcript(request: Request) -> Response:
+    session_id = request.path_params["session_id"]
+    from_turn = whole_number(request, "from_turn", 1)
+    how = request.query_params.get("format", "json")
+    if how == "markdown":
+        text = await verbs(request).transcript_markdown(session_id, from_turn)
+        return PlainTextResponse(text, media_type="text/markdown")
+    if how != "json":
+        raise Refused("invalid", "format must be json or markdown.")
+    return reply(await verbs(request).transcript(session_id, from_turn))
+
+
+async def explain(request: Request) -> Response:
+    return reply(await verbs(request).explain(request.path_params["session_id"]))
+
+
+# Signing in -------------------------------------------------------------------------------------------------------------
+
+
+def access_of(request: Request) -> Access:
+    access: Access = request.app.state.access
+    return access
+
+
+async def new_login_link(request: Request) -> Response:
+    """A link whose secret is in the fragment, which browsers never send."""
+    return reply({"path": f"/#login={access_of(request).new_code()}"}, 201)
+
+
+async def login(request: Request) -> Response:
+    body = await body_of(request, bodies.LoginBody)
+    cookie = await access_of(request).redeem(body.code)
+    response = Response(status_code=204)
+    secure = request.url.scheme == "https"
+    response.set_cookie(COOKIE, cookie, max_age=COOKIE_AGE_S, httponly=True, samesite="strict", secure=secure)
+    return response
+
+
+async def logout(request: Request) -> Response:
+    cookie = cookie_of(dict(request.scope["headers"]))
+    if cookie is not None:
+        await access_of(request).forget(cookie)
+    response = Response(status_code=204)
+    response.delete_cookie(COOKIE)
+    return response

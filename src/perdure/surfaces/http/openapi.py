@@ -1,0 +1,109 @@
+"""The OpenAPI document, read from the table of endpoints, and a plain page that shows it."""
+
+import html
+import re
+from typing import Any
+
+import msgspec
+
+from perdure import __version__
+from perdure.core.errors import STATUS_OF_CODE
+from perdure.surfaces.http.routes import ENDPOINTS, Endpoint
+from perdure.surfaces.http.shapes import Problem
+
+REF = "#/components/schemas/{name}"
+_TYPES = {str: "string", int: "integer", bool: "boolean"}
+
+
+def document() -> dict[str, Any]:
+    kinds: list[Any] = [Problem]
+    for endpoint in ENDPOINTS:
+        kinds += [kind for kind in (endpoint.body, *endpoint.answers.values()) if isinstance(kind, type)]
+    _, components = msgspec.json.schema_components(kinds, ref_template=REF)
+    paths: dict[str, Any] = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Perdure",
+            "version": __version__,
+            "description": "Durable, multi-turn conversations with coding agents.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": "perdure_login"},
+            },
+        },
+        "security": [{"token": []}, {"cookie": []}],
+    }
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": endpoint.handler.__name__,
+        "summary": endpoint.summary,
+        "parameters": _parameters(endpoint),
+        "responses": _responses(endpoint),
+    }
+    if endpoint.body is not None:
+        schema = {"$ref": REF.format(name=endpoint.body.__name__)}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    if endpoint.path in ("/api/health", "/api/login"):
+        operation["security"] = []
+    return operation
+
+
+def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"\{(\w+)\}", endpoint.path)
+    ]
+    for name, (kind, description) in endpoint.query.items():
+        schema = {"type": _TYPES[kind]}
+        found.append({"name": name, "in": "query", "description": description, "schema": schema})
+    return found
+
+
+def _responses(endpoint: Endpoint) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for status, kind in endpoint.answers.items():
+        answer: dict[str, Any] = {"description": endpoint.summary}
+        if isinstance(kind, str):
+            answer["content"] = {kind: {"schema": {"type": "string"}}}
+        elif kind is not None:
+            answer["content"] = {"application/json": {"schema": {"$ref": REF.format(name=kind.__name__)}}}
+            if endpoint.path.endswith("/transcript"):
+                answer["content"]["text/markdown"] = {"schema": {"type": "string"}}
+        found[str(status)] = answer
+    by_status: dict[int, list[str]] = {}
+    for code in ("invalid", "unauthorized", "forbidden", "unavailable", *endpoint.refusals):
+        by_status.setdefault(STATUS_OF_CODE[code], []).append(code)
+    for status, codes in sorted(by_status.items()):
+        found[str(status)] = {
+            "description": "Refused: " + ", ".join(codes),
+            "content": {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}},
+        }
+    return found
+
+
+def page() -> str:
+    """Every endpoint on one page, with no script and nothing from elsewhere."""
+    rows = [
+        f"<tr><td>{endpoint.method}</td><td><code>{html.escape(endpoint.path)}</code></td>"
+        f"<td>{html.escape(endpoint.summary)}</td>"
+        f"<td>{html.escape(endpoint.body.__name__ if endpoint.body else ', '.join(endpoint.query))}</td></tr>"
+        for endpoint in ENDPOINTS
+    ]
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Perdure API</title>'
+        '<link rel="stylesheet" href="/perdure.css"><main><h1>Perdure API</h1>'
+        '<p>The full description is the <a href="/api/openapi.json">OpenAPI document</a>.</p>'
+        "<table><thead><tr><th>Method</th><th>Path</th><th>What it does</th><th>Takes</th></tr></thead><tbody>"
+        + "".join(rows)
+        + "</tbody></table></main></html>"
+    )

@@ -1,0 +1,54 @@
+"""Errors as problem documents (RFC 9457), made in this one place."""
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from perdure.core.errors import STATUS_OF_CODE, Refused
+
+TITLES = {
+    "invalid": "The request is not valid",
+    "unauthorized": "A token is needed",
+    "forbidden": "This is not allowed",
+    "not_found": "There is no such thing",
+    "turn_active": "A turn is running",
+    "no_turn_active": "No turn is running",
+    "session_ended": "The session has ended",
+    "slots_full": "No slot is free",
+    "prompt_resolved": "The prompt was answered already",
+    "conflict": "This does not fit what is there",
+    "too_large": "The request is too large",
+    "rate_limited": "Too many requests",
+    "agent_unavailable": "The agent can't be started",
+    "unavailable": "Not available now",
+    "internal": "Perdure failed",
+}
+
+
+def problem(code: str, detail: str, status: int | None = None, **facts: Any) -> Response:
+    body = {
+        "type": f"about:blank#{code}",
+        "title": TITLES[code],
+        "status": status or STATUS_OF_CODE[code],
+        "detail": detail,
+        "code": code,
+        "error": detail,
+        **facts,
+    }
+    return Response(
+        msgspec.json.encode(body), status_code=status or STATUS_OF_CODE[code], media_type="application/problem+json"
+    )
+
+
+def refused(refusal: Refused) -> Response:
+    response = problem(refusal.code, refusal.detail, **refusal.facts)
+    if refusal.code == "unauthorized":
+        response.headers["www-authenticate"] = "Bearer"
+    return response
+
+
+def on_refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return refused(error)

@@ -1,0 +1,71 @@
+"""Reading what others send: bodies into structs, queries into values. A mistake becomes a sentence that says what to do."""
+
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from perdure.core.errors import Refused
+
+T = TypeVar("T")
+BODY_SLACK_BYTES = 64 * 1024
+JSON_ESCAPE_FACTOR = 6
+MAX_POSITION = 2**53
+MAX_LIMIT = 1_000
+MEDIA = "application/json"
+
+
+async def body_of(request: Request, kind: type[T]) -> T:
+    """The request's JSON as `kind`. An empty body is an empty object. Unknown fields are ignored."""
+    limit = request.app.state.max_message_bytes * JSON_ESCAPE_FACTOR + BODY_SLACK_BYTES
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise Refused("too_large", f"The request is larger than {limit} bytes.")
+        pieces.append(piece)
+    raw = b"".join(pieces)
+    try:
+        return msgspec.json.decode(raw or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused("invalid", f"{str(error).replace('`$.', '`').replace(' - at `$`', '')}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused("invalid", f"The body is not valid JSON: {error}.") from error
+
+
+def reply(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type=MEDIA)
+
+
+def whole_number(request: Request, name: str, default: int, *, low: int = 0, high: int = MAX_POSITION) -> int:
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if not given.isascii() or not given.isdigit() or not low <= int(given[:17]) <= high or len(given) > 17:
+        raise Refused("invalid", f"{name} must be a whole number from {low} to {high}.")
+    return int(given)
+
+
+def flag(request: Request, name: str) -> bool:
+    given = request.query_params.get(name, "false").lower()
+    if given not in ("true", "false", "1", "0"):
+        raise Refused("invalid", f"{name} must be true or false.")
+    return given in ("true", "1")
+
+
+def position_of(request: Request) -> tuple[str | None, int]:
+    """(positions as text or None, epoch): from Last-Event-ID, which wins, or from `offset`."""
+    given = request.headers.get("last-event-id")
+    if given is None:
+        given = request.query_params.get("offset")
+    if given is None:
+        return None, 0
+    text, _, epoch = given.strip().partition("-")
+    numbers = text.split(".")
+    if not all(part.isascii() and part.isdigit() and len(part) <= 17 for part in numbers):
+        raise Refused("invalid", "The position must be the id of an event, or a number of events to skip.")
+    if epoch and not (epoch.isascii() and epoch.isdigit() and len(epoch) <= 9):
+        raise Refused("invalid", "The position must be the id of an event, or a number of events to skip.")
+    return text, int(epoch or 0)

@@ -1,0 +1,193 @@
+"""What the API answers, as structs. They shape the OpenAPI document; a test holds real answers against them."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+
+class Problem(Struct, kw_only=True):
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    error: str
+
+
+class Health(Struct):
+    status: Literal["ok"]
+    version: str
+
+
+class Agent(Struct, kw_only=True):
+    name: str
+    driver: str
+    command: list[str]
+    state: Literal["ready", "missing", "needs_login", "too_old", "broken"]
+    reason: str | None
+    version: str | None
+    capabilities: dict[str, Any]
+    models: dict[str, Any] | None
+    modes: dict[str, Any] | None
+
+
+class AgentList(Struct):
+    agents: list[Agent]
+    default: str
+
+
+class Project(Struct, kw_only=True):
+    id: str
+    name: str
+    path: str
+    agent: str | None
+    permissions: list[dict[str, Any]]
+    limits: dict[str, Any]
+    instructions: str | None
+    kickoff: str | None
+    history_scope: str
+    active_session_id: str | None
+
+
+class ProjectList(Struct):
+    projects: list[Project]
+
+
+class Turn(Struct, kw_only=True):
+    turn: int
+    run_id: str
+    message_id: str
+    agent: str
+    started_at: str
+    ended_at: str | None
+    duration_ms: int | None
+    stop_reason: str | None
+    exit_code: int | None
+    error: str | None
+    usage: dict[str, Any] | None
+    cost_usd: float | None
+    context: Literal["live", "resumed", "fresh"]
+    context_reason: str
+    input_bytes: int | None
+
+
+class ListedSession(Struct, kw_only=True):
+    id: str
+    project: str | None
+    agent: str
+    title: str
+    summary: str
+    workdir: str
+    labels: list[str]
+    archived: bool
+    state: Literal["processing", "idle", "ended"]
+    status: Literal["running", "completed", "stopped", "timed-out", "failed"]
+    attached: Literal["live", "suspended", "ended"]
+    created_at: str
+    started_at: str | None
+    last_active_at: str
+    ended_at: str | None
+    duration_ms: int | None
+    event_count: int
+    turn_count: int
+    native_session_id: str | None
+    pid: int | None
+    model: str | None
+    mode: str | None
+    models: dict[str, Any] | None
+    modes: dict[str, Any] | None
+    config_options: list[dict[str, Any]] | None
+    error: str | None
+    parent: str | None
+    limits: dict[str, Any]
+    queue_length: int
+    pending_prompts: int
+    waiting_until: str | None
+    usage: dict[str, Any]
+
+
+class Session(ListedSession, kw_only=True):
+    turns: list[Turn]
+
+
+class SessionList(Struct):
+    sessions: list[ListedSession]
+    next_cursor: str | None
+
+
+class Accepted(Struct, kw_only=True):
+    session_id: str
+    message_id: str
+    run_id: str | None
+    turn: int | None
+    state: str
+    seq: int
+
+
+class QueuedMessage(Struct, kw_only=True):
+    message_id: str
+    text: str
+    agent: str | None
+    queued_at: str
+
+
+class Queue(Struct):
+    queue: list[QueuedMessage]
+
+
+class Aborting(Struct, kw_only=True):
+    session_id: str
+    turn: int | None
+    state: str
+
+
+class Configured(Struct, kw_only=True):
+    status: Literal["ok"]
+    config_options: list[dict[str, Any]]
+
+
+class Prompt(Struct, kw_only=True):
+    prompt_id: str
+    kind: Literal["permission", "question"]
+    turn: int | None
+    title: str
+    tool_id: str | None
+    input: Any
+    asked_at: str
+    options: list[dict[str, Any]]
+    questions: list[dict[str, Any]]
+
+
+class Prompts(Struct):
+    prompts: list[Prompt]
+
+
+class Resolved(Struct, kw_only=True):
+    prompt_id: str
+    by: str
+    outcome: str
+    delivered: bool
+
+
+class Transcript(Struct, kw_only=True):
+    session_id: str
+    title: str
+    turns: list[dict[str, Any]]
+
+
+class Explanation(Struct, kw_only=True):
+    session_id: str
+    state: str
+    status: str
+    why: str
+    last_event: dict[str, Any] | None
+    quiet_for_s: float
+    processes: list[dict[str, Any]]
+    open_tools: list[str]
+    prompts: list[Prompt]
+    queue_length: int
+    next_timer: dict[str, Any] | None
+
+
+class LoginLink(Struct):
+    path: str

@@ -1,0 +1,317 @@
+"""Viewers: connections that watch. They never drive anything, and a slow one costs nobody else anything.
+
+Above: streams.py decides where a viewer begins. Below: a journal's shared frames and a transport. A viewer is a cursor:
+woken once per commit, it writes what has gathered since, which is the same bytes for all who are at the same place. When
+its transport is full it is left alone; if by then the tail no longer holds what it missed, it gets a snapshot.
+"""
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+from perdure.runtime.log import Journal, Log
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT = b": \n\n"
+HIGH_WATER_BYTES = 64 * 1024
+LONG_REPLAY_BYTES = 64 * 1024
+READ_BATCH = 1_000
+
+
+class Pipe(Protocol):
+    """As much of a transport as a viewer needs."""
+
+    def write(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+    def is_closing(self) -> bool: ...
+
+
+class Hub:
+    """All viewers of this server: for the heartbeat, and to close them at the end."""
+
+    def __init__(self, log: Log, replay_limit: int, heartbeat_s: float) -> None:
+        self.log = log
+        self.replay_limit = replay_limit
+        self._heartbeat_s = heartbeat_s
+        self.viewers: set["Viewer"] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._beating: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._beating = asyncio.create_task(self._beat(), name="heartbeat")
+
+    async def stop(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+        for viewer in list(self.viewers):
+            viewer.finish()
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, *([self._beating] if self._beating else []), return_exceptions=True)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_s)
+            for viewer in list(self.viewers):
+                viewer.beat()
+
+    def run(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+class Viewer(asyncio.Protocol):
+    """What all kinds share: a pipe that may be full or gone. Once taken over, it is its connection's protocol."""
+
+    __slots__ = ("_busy", "_hub", "_paused", "_pipe")
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._pipe: Pipe | None = None
+        self._paused = False
+        self._busy = False
+
+    def begin(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._hub.viewers.add(self)
+        self.attach()
+        self.wake()
+
+    # The connection, as asyncio sees it ----------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self.wake()
+
+    def data_received(self, data: bytes) -> None:
+        """A viewer has nothing to say; what it says is not read."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._pipe = None
+        self._hub.viewers.discard(self)
+        self.detach()
+
+    # What kinds do differently ---------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        raise NotImplementedError
+
+    def detach(self) -> None:
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        raise NotImplementedError
+
+    # Shared ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def open(self) -> bool:
+        return self._pipe is not None
+
+    def write(self, data: bytes) -> None:
+        if self._pipe is not None and data:
+            self._pipe.write(data)
+
+    def beat(self) -> None:
+        if not self._paused:
+            self.write(HEARTBEAT)
+
+    def finish(self) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
+
+    def catch_up(self, work: Any) -> None:
+        """Do something slow for this viewer; it is not woken meanwhile, and looks again afterwards."""
+        self._busy = True
+
+        async def run() -> None:
+            try:
+                await work
+            except Exception:
+                logger.exception("a viewer could not be served")
+                self.finish()
+            finally:
+                self._busy = False
+                self.caught_up()
+
+        self._hub.run(run())
+
+    def caught_up(self) -> None:
+        self.wake()
+
+
+class SessionViewer(Viewer):
+    """Watches one session."""
+
+    __slots__ = ("_cursor", "_journal")
+
+    def __init__(self, hub: Hub, journal: Journal, position: int | None) -> None:
+        super().__init__(hub)
+        self._journal = journal
+        self._cursor = -1 if position is None or position > journal.last_seq else position
+
+    def attach(self) -> None:
+        self._journal.viewers.add(self)
+
+    def detach(self) -> None:
+        self._journal.viewers.discard(self)
+
+    def wake(self) -> None:
+        if self._paused or self._busy or self._pipe is None:
+            return
+        journal = self._journal
+        if self._cursor < 0:
+            self.catch_up(self._snapshot())
+            return
+        frames = journal.frames_after(self._cursor)
+        if frames is None:
+            self.catch_up(self._replay())
+            return
+        if frames:
+            self._cursor = journal.last_seq
+            self._pipe.write(frames)
+        if journal.state.phase == "ended":
+            self.finish()
+
+    async def _snapshot(self) -> None:
+        seq, frame = await self._journal.snapshot_frame()
+        self._cursor = seq
+        self.write(frame)
+
+    async def _replay(self) -> None:
+        """What is no longer in memory comes from the store, unless that is more than a snapshot would be."""
+        journal, limit = self._journal, self._hub.replay_limit
+        if journal.last_seq - self._cursor > limit:
+            await self._snapshot()
+            return
+        pieces: list[bytes] = []
+        position, size = self._cursor, 0
+        bound = max(LONG_REPLAY_BYTES, len((await journal.snapshot_frame())[1]))
+        while journal.frames_after(position) is None:
+            rows = await self._hub.log.store.read(journal.state.id, position, limit=READ_BATCH)
+            if not rows:
+                break
+            for row in rows:
+                frame = self._hub.log.stored_frame(row)
+                pieces.append(frame)
+                size += len(frame)
+            position = rows[-1].seq
+            if size > bound:
+                await self._snapshot()
+                return
+        self._cursor = position
+        self.write(b"".join(pieces))
+
+
+class ManyViewer(Viewer):
+    """Watches several sessions at once. Its id is all its positions, in the order in which they were named."""
+
+    __slots__ = ("_cursors", "_journals")
+
+    def __init__(self, hub: Hub, journals: list[Journal], positions: list[int] | None) -> None:
+        super().__init__(hub)
+        self._journals = journals
+        self._cursors = [-1] * len(journals)
+        if positions is not None and len(positions) == len(journals):
+            self._cursors = [
+                position if position <= journal.last_seq else -1
+                for position, journal in zip(positions, journals, strict=True)
+            ]
+
+    def attach(self) -> None:
+        for journal in self._journals:
+            journal.viewers.add(self)
+
+    def detach(self) -> None:
+        for journal in self._journals:
+            journal.viewers.discard(self)
+
+    def wake(self) -> None:
+        if self._paused or self._busy or self._pipe is None:
+            return
+        for index, journal in enumerate(self._journals):
+            if self._cursors[index] == journal.last_seq:
+                continue
+            frames = journal.frames_since(self._cursors[index])
+            if frames is None:
+                self.catch_up(self._snapshot(index))
+                return
+            for seq, frame in frames:
+                self._cursors[index] = seq
+                self.write(self._renamed(frame))
+        if all(journal.state.phase == "ended" for journal in self._journals):
+            self.finish()
+
+    async def _snapshot(self, index: int) -> None:
+        seq, frame = await self._journals[index].snapshot_frame()
+        self._cursors[index] = seq
+        self.write(self._renamed(frame))
+
+    def _renamed(self, frame: bytes) -> bytes:
+        """The same frame with this viewer's own cursor as its id."""
+        cursor = ".".join(str(max(0, position)) for position in self._cursors)
+        suffix = f"-{self._hub.log.epoch}" if self._hub.log.epoch else ""
+        return f"id: {cursor}{suffix}\n".encode() + frame[frame.index(b"\n") + 1 :]
+
+
+CHANGES = (
+    "session_created",
+    "turn_start",
+    "turn_end",
+    "waiting_for_input",
+    "pending_prompt",
+    "prompt_resolved",
+    "message_queued",
+    "message_unqueued",
+    "agent_attached",
+    "agent_detached",
+    "title",
+    "session_updated",
+    "waiting_until",
+    "error",
+    "session_end",
+)
+
+
+class ChangesViewer(Viewer):
+    """Watches the state of all sessions. Each wake-up reads the store: positions are those of the whole store."""
+
+    __slots__ = ("_again", "_cursor")
+
+    def __init__(self, hub: Hub, position: int) -> None:
+        super().__init__(hub)
+        self._cursor = position
+        self._again = False
+
+    def attach(self) -> None:
+        self._hub.log.change_watchers.add(self)
+
+    def detach(self) -> None:
+        self._hub.log.change_watchers.discard(self)
+
+    def wake(self) -> None:
+        self._again = True
+        if not (self._paused or self._busy or self._pipe is None):
+            self._again = False
+            self.catch_up(self._read())
+
+    def caught_up(self) -> None:
+        if self._again:
+            self.wake()
+
+    async def _read(self) -> None:
+        while rows := await self._hub.log.store.list_changes(self._cursor, CHANGES, READ_BATCH):
+            log = self._hub.log
+            for position, _, row in rows:
+                self._cursor = position
+                frame = log.stored_frame(row)
+                suffix = f"-{log.epoch}" if log.epoch else ""
+                self.write(f"id: {position}{suffix}\n".encode() + frame[frame.index(b"\n") + 1 :])
+            if self._paused:
+                self._again = True
+                return

@@ -1,0 +1,54 @@
+"""Server-sent events, read: bytes in, frames out. Pure; the reading half of the event stream.
+
+Above: client.py. Below: nothing. It deliberately does not reconnect, remember positions or decode JSON.
+"""
+
+from typing import NamedTuple
+
+
+class Frame(NamedTuple):
+    """One event as it was framed. Comments (the heartbeat) make none."""
+
+    id: str | None
+    event: str
+    data: bytes
+
+
+class Frames:
+    """Feed it what was received; it gives back the frames that are complete. A torn frame at the end is kept back."""
+
+    def __init__(self) -> None:
+        # Pieces are joined once per line: a line of megabytes that comes in small chunks stays linear.
+        self._torn: list[bytes] = []
+        self._id: str | None = None
+        self._event = ""
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        found: list[Frame] = []
+        lines = chunk.split(b"\n")
+        if len(lines) == 1:
+            self._torn.append(chunk)
+            return found
+        lines[0] = b"".join([*self._torn, lines[0]])
+        self._torn = [lines.pop()]
+        for line in lines:
+            frame = self._line(line.rstrip(b"\r"))
+            if frame is not None:
+                found.append(frame)
+        return found
+
+    def _line(self, line: bytes) -> Frame | None:
+        if not line:
+            frame = Frame(self._id, self._event or "message", b"\n".join(self._data)) if self._data else None
+            self._id, self._event, self._data = None, "", []
+            return frame
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+        elif field == b"event":
+            self._event = value.decode("utf-8", "replace")
+        elif field == b"id":
+            self._id = value.decode("utf-8", "replace")
+        return None

@@ -1,0 +1,165 @@
+"""An event stream that does not end when a connection does.
+
+Above: client.py hands it out. Below: HTTP, by the client's connection, and sse.py.
+
+The position is the id of the last frame that was handed out, so that a reconnect asks for exactly what is missing.
+Events are also numbered: one whose number was handed out already is dropped, whatever a server or proxy repeats. A
+snapshot may come at any time and sets the number anew.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from perdure.surfaces.sse import Frame, Frames
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from perdure.surfaces.client import Client
+
+# Three heartbeats of the server.
+SILENCE_LIMIT_S = 45.0
+RETRY_FIRST_S = 0.1
+RETRY_MAX_S = 2.0
+
+
+class Event(NamedTuple):
+    """One event as the wire has it; `id` is the position after it."""
+
+    id: str
+    seq: int
+    type: str
+    turn: int | None
+    data: dict[str, Any]
+    raw: bytes
+
+
+class Broken(Exception):
+    """The connection is gone; the reason is for people."""
+
+
+class EventStream:
+    """Iterate over it. `close` may be called from any thread and ends the iteration at once."""
+
+    def __init__(
+        self,
+        client: "Client",
+        path: str,
+        position: int | str | None,
+        on_lost: Callable[[str], None] | None,
+        on_back: Callable[[], None] | None,
+    ) -> None:
+        self.position: int | str | None = position
+        self._client = client
+        self._path = path
+        self._on_lost = on_lost
+        self._on_back = on_back
+        self._seq = int(str(position).partition("-")[0]) if position is not None else 0
+        self._closed = threading.Event()
+        self._socket: socket.socket | None = None
+        self._connected_once = False
+        self._lost = False
+        self._retry_s = RETRY_FIRST_S
+        self._ended = False
+
+    def close(self) -> None:
+        self._closed.set()
+        wire = self._socket
+        if wire is not None:
+            try:
+                # Closing alone would not wake a thread that waits in recv.
+                wire.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return  # it was closed already
+
+    def __iter__(self) -> Iterator[Event]:
+        from perdure.surfaces.client import Unreachable
+
+        while not self._closed.is_set():
+            try:
+                yield from self._connection()
+                return
+            except (Broken, Unreachable) as error:
+                if self._closed.is_set():
+                    return
+                if not self._connected_once:
+                    raise Unreachable(str(error)) from error
+                self._mourn(str(error))
+                if self._closed.wait(self._retry_s):
+                    return
+                self._retry_s = min(RETRY_MAX_S, self._retry_s * 2)
+
+    def _mourn(self, reason: str) -> None:
+        if not self._lost:
+            self._lost = True
+            if self._on_lost is not None:
+                self._on_lost(reason)
+
+    def _connection(self) -> Iterator[Event]:
+        """The events of one connection. Returns when there will be no more; raises Broken when there should be."""
+        import httpx2
+
+        from perdure.surfaces.client import problem_of
+
+        # A connection of its own: another thread that loses its connection must not take this one with it.
+        http = self._client.connect()
+        headers = {"accept": "text/event-stream"}
+        params = {}
+        # A plain number counts events; only an id says in which life of the store it was given.
+        if isinstance(self.position, int):
+            params["offset"] = str(self.position)
+        elif self.position is not None:
+            headers["last-event-id"] = self.position
+        timeout = httpx2.Timeout(SILENCE_LIMIT_S, connect=5.0)
+        try:
+            with http, http.stream("GET", self._path, params=params, headers=headers, timeout=timeout) as answer:
+                if answer.status_code == 204:
+                    return
+                if answer.status_code >= 500:
+                    raise Broken(f"the server answered {answer.status_code}")
+                if answer.status_code != 200:
+                    raise problem_of(answer.status_code, answer.read())
+                self._arrived(answer)
+                yield from self._read(answer)
+        except (httpx2.TransportError, httpx2.StreamError) as error:
+            raise Broken(str(error) or type(error).__name__) from error
+        finally:
+            self._socket = None
+        if not self._ended:
+            raise Broken("the server closed the stream")
+
+    def _arrived(self, answer: "httpx2.Response") -> None:
+        network = answer.extensions.get("network_stream")
+        found = network.get_extra_info("socket") if network is not None else None
+        self._socket = found if isinstance(found, socket.socket) else None
+        self._connected_once = True
+        if self._lost:
+            self._lost = False
+            if self._on_back is not None:
+                self._on_back()
+
+    def _read(self, answer: "httpx2.Response") -> Iterator[Event]:
+        frames = Frames()
+        for chunk in answer.iter_raw():
+            for frame in frames.feed(chunk):
+                self._retry_s = RETRY_FIRST_S
+                event = self._event(frame)
+                if event is not None:
+                    yield event
+            if self._closed.is_set():
+                return
+
+    def _event(self, frame: Frame) -> Event | None:
+        data: dict[str, Any] = msgspec.json.decode(frame.data)
+        seq = int(data.get("seq", 0))
+        if frame.event != "snapshot" and seq <= self._seq:
+            return None
+        self._seq = seq
+        self.position = frame.id if frame.id is not None else str(seq)
+        if frame.event == "session_end" or (frame.event == "snapshot" and data["session"].get("state") == "ended"):
+            self._ended = True
+        return Event(str(self.position), seq, frame.event, data.get("turn"), data, frame.data)

@@ -1,0 +1,1 @@
+"""The files of the page, shipped in the wheel."""

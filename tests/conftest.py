@@ -1,0 +1,90 @@
+"""What every test may use: markers that skip with a reason, and the real agents that `./run agents` installed.
+
+Above: all tests. Below: pytest. It deliberately holds no fixture that only one folder needs: those live beside their
+tests.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+AGENTS = ROOT / ".agents"
+
+
+class RealAgent(NamedTuple):
+    """How an installed agent is started. `env` is to be added to a small base environment."""
+
+    argv: list[str]
+    env: dict[str, str]
+
+
+# What `needs(...)` understands besides the name of a program.
+CONDITIONS: dict[str, Callable[[], bool]] = {
+    "linux": lambda: sys.platform == "linux",
+    "root": lambda: os.geteuid() == 0,
+    "not-root": lambda: os.geteuid() != 0,
+    "network": lambda: "PERDURE_TEST_NETWORK" in os.environ,
+}
+
+
+def lack(thing: str) -> str | None:
+    """Why a test that needs this thing can't run here; None if it can."""
+    condition = CONDITIONS.get(thing)
+    if condition is not None:
+        return None if condition() else f"needs {thing}"
+    return None if shutil.which(thing) else f"needs {thing}, which is not on PATH"
+
+
+def find_agent(name: str, agents: Path = AGENTS) -> RealAgent | str:
+    """An agent that `./run agents` installed, or the reason why it is not there."""
+    note = agents / f"{name}.json"
+    if not note.exists():
+        return f"the agent {name} is not installed (./run agents)"
+    entry = json.loads(note.read_text(encoding="utf-8"))
+    if "reason" in entry:
+        return f"the agent {name} could not be installed: {entry['reason']}"
+    if not all(Path(part).exists() for part in entry["argv"] if os.path.isabs(part)):
+        return f"the agent {name} is no longer there (./run agents)"
+    return RealAgent(entry["argv"], entry["env"])
+
+
+@pytest.fixture(scope="session")
+def real_agent() -> Callable[[str], RealAgent]:
+    """`real_agent("hermes")`: how to start it, or the test is skipped with the reason."""
+
+    def installed(name: str) -> RealAgent:
+        found = find_agent(name)
+        if isinstance(found, str):
+            pytest.skip(found)
+        return found
+
+    return installed
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A developer's own PERDURE_... settings and token must not reach the servers that tests start."""
+    for name in [name for name in os.environ if name.startswith("PERDURE_") and not name.startswith("PERDURE_TEST_")]:
+        monkeypatch.delenv(name)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the slow tests too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
+        for marker in item.iter_markers("needs"):
+            for thing in marker.args:
+                reason = lack(thing)
+                if reason:
+                    item.add_marker(pytest.mark.skip(reason=reason))

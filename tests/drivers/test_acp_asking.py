@@ -1,0 +1,198 @@
+"""Permissions and questions of ACP agents: shown, answered in the agent's words, withdrawn."""
+
+from typing import Any
+
+import pytest
+
+from perdure.core.events import PendingPrompt, ToolUpdate, ToolUse
+from perdure.drivers.base import AnswerPrompt, CancelTurn, PromptWithdrawn, TurnFinished
+from tests.drivers.acp_peer import OPTIONS, SESSION, Peer, only, tool_call
+
+CANCELLED = {"outcome": {"outcome": "cancelled"}}
+
+
+@pytest.fixture
+def peer() -> Peer:
+    peer = Peer()
+    peer.open()
+    peer.prompt()
+    return peer
+
+
+def selected(option_id: str) -> dict[str, Any]:
+    return {"outcome": {"outcome": "selected", "optionId": option_id}}
+
+
+def asks(peer: Peer, schema: dict[str, Any], message: str = "Which?", **more: Any) -> PendingPrompt:
+    params = {"sessionId": SESSION, "mode": "form", "message": message, "requestedSchema": schema, **more}
+    return only(PendingPrompt, peer.says({"id": 5, "method": "elicitation/create", "params": params}))
+
+
+def answered(peer: Peer, asked: PendingPrompt, **answers: Any) -> Any:
+    peer.order(AnswerPrompt(asked.prompt_id, {"answers": answers}))
+    (message,) = peer.sent
+    assert (message["id"], message["result"]["action"]) == (5, "accept")
+    return message["result"]["content"]
+
+
+def choices(*names: str) -> list[dict[str, str]]:
+    return [{"const": name.lower(), "title": name} for name in names]
+
+
+def test_a_permission_shows_the_tool_and_the_agents_options_in_its_order(peer: Peer) -> None:
+    call = {"toolCallId": "t1", "name": "Bash", "title": "ls -l", "rawInput": {"command": "ls -l"}, "status": "pending"}
+    asked = peer.asks_permission(0, call)
+    assert (asked.kind, asked.turn, asked.title, asked.tool_id, asked.tool) == ("permission", 1, "ls -l", "t1", "Bash")
+    assert asked.input == {"command": "ls -l"}
+    assert [(option.option_id, option.kind) for option in asked.options] == [
+        ("always", "allow_always"),
+        ("yes", "allow_once"),
+        ("no", "reject_once"),
+    ]
+    assert [type(one) for one in peer.seen[-2:]] == [ToolUse, PendingPrompt]
+    peer.asks_permission(1, call)
+    assert not [one for one in peer.seen if isinstance(one, ToolUpdate)], "what is known is not told again"
+
+
+def test_a_permission_that_only_names_its_tool_shows_what_is_known_of_it(peer: Peer) -> None:
+    peer.updates(tool_call("t1", title="make", kind="execute", rawInput={"command": "make"}))
+    asked = peer.asks_permission("abc")
+    assert (asked.title, asked.tool, asked.input) == ("make", "execute", {"command": "make"})
+    assert not [one for one in peer.seen if isinstance(one, ToolUpdate)]
+
+
+def test_prompt_ids_are_the_same_whenever_the_run_is_the_same() -> None:
+    found = []
+    for _ in range(2):
+        peer = Peer("launch")
+        peer.open()
+        peer.prompt()
+        found.append([peer.asks_permission(0).prompt_id, peer.asks_permission(0, {"toolCallId": "t2"}).prompt_id])
+    assert found[0] == found[1] == ["launch-1", "launch-2"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        ({"option_id": "yes"}, selected("yes")),
+        ({"option_id": "allow_once"}, selected("yes")),
+        ({"option_id": "allow_always"}, selected("always")),
+        ({"option_id": "reject_always", "reason": "no"}, selected("no")),
+        ({"option_id": "something else"}, selected("no")),
+        ({"cancel": True}, CANCELLED),
+    ],
+)
+def test_answers_become_outcomes(peer: Peer, answer: dict[str, Any], result: dict[str, Any]) -> None:
+    asked = peer.asks_permission(7)
+    assert peer.order(AnswerPrompt(asked.prompt_id, answer)) == []
+    assert peer.sent == [{"jsonrpc": "2.0", "id": 7, "result": result}]
+    peer.order(AnswerPrompt(asked.prompt_id, answer))
+    assert peer.sent == [], "an answer is given once"
+
+
+def test_more_is_never_granted_than_was_said(peer: Peer) -> None:
+    asked = peer.asks_permission(1, options=[OPTIONS[0], OPTIONS[2]])
+    peer.order(AnswerPrompt(asked.prompt_id, {"option_id": "allow_once"}))
+    assert peer.sent[0]["result"] == selected("no")
+    asked = peer.asks_permission(2, options=[{"optionId": "x", "name": "X", "kind": "brand new"}])
+    assert asked.options[0].kind == "reject_once"
+    asked = peer.asks_permission(3, options=[OPTIONS[1]])
+    peer.order(AnswerPrompt(asked.prompt_id, {"option_id": "reject_once"}))
+    assert peer.sent[0]["result"] == CANCELLED
+
+
+def test_a_rejection_that_interrupts_also_cancels_the_turn(peer: Peer) -> None:
+    asked = peer.asks_permission(1)
+    peer.order(AnswerPrompt(asked.prompt_id, {"option_id": "no", "interrupt": True}))
+    assert [message.get("method") for message in peer.sent] == [None, "session/cancel"]
+
+
+def test_cancelling_the_turn_answers_all_that_is_open(peer: Peer) -> None:
+    permission = peer.asks_permission(0)
+    question = asks(peer, {"properties": {"q": {"type": "string"}}})
+    withdrawn = peer.order(CancelTurn(1))
+    assert withdrawn == [PromptWithdrawn(permission.prompt_id), PromptWithdrawn(question.prompt_id)]
+    assert peer.sent[0]["method"] == "session/cancel"
+    assert [message["result"] for message in peer.sent[1:]] == [CANCELLED, {"action": "cancel"}]
+
+
+def test_the_end_of_the_turn_answers_all_that_is_open(peer: Peer) -> None:
+    peer.asks_permission(0)
+    observed = peer.ends()
+    assert only(PromptWithdrawn, observed) and isinstance(observed[-1], TurnFinished)
+    assert peer.sent == [{"jsonrpc": "2.0", "id": 0, "result": CANCELLED}]
+
+
+def test_a_request_that_the_agent_takes_back_is_withdrawn(peer: Peer) -> None:
+    first, second = peer.asks_permission(8), peer.asks_permission(9)
+    cancel = {"method": "$/cancel_request", "params": {"requestId": 9}}
+    assert peer.says(cancel, cancel) == [PromptWithdrawn(second.prompt_id)]
+    peer.order(AnswerPrompt(first.prompt_id, {"option_id": "yes"}))
+    assert peer.sent[0]["result"] == selected("yes")
+
+
+def test_a_permission_outside_a_turn_is_not_left_hanging(peer: Peer) -> None:
+    peer.ends()
+    request = {"sessionId": SESSION, "toolCall": {"toolCallId": "t"}, "options": OPTIONS}
+    assert peer.says({"id": 0, "method": "session/request_permission", "params": request}) == []
+    assert peer.sent == [{"jsonrpc": "2.0", "id": 0, "result": CANCELLED}]
+
+
+def test_a_choice_is_answered_with_its_value(peer: Peer) -> None:
+    asked = asks(
+        peer, {"properties": {"colour": {"type": "string", "title": "Colour", "oneOf": choices("Red", "Blue")}}}
+    )
+    assert (asked.kind, asked.title) == ("question", "Which?")
+    (question,) = asked.questions
+    assert (question.question, question.header, question.multiple) == ("Which?", "Colour", False)
+    assert answered(peer, asked, colour="Blue") == {"colour": "blue"}
+
+
+def test_what_is_typed_instead_of_chosen_goes_into_the_companion(peer: Peer) -> None:
+    claude = {"q": {"type": "string", "oneOf": choices("Red")}, "q_custom": {"type": "string", "title": "Other"}}
+    asked = asks(peer, {"properties": claude})
+    assert [question.question_id for question in asked.questions] == ["q"]
+    assert answered(peer, asked, q="mauve") == {"q_custom": "mauve"}
+    codex = {
+        "c": {"type": "string", "oneOf": choices("Red", "None of the above", "Blue")},
+        "c_note": {"type": "string"},
+    }
+    asked = asks(peer, {"properties": codex, "required": ["c"]})
+    assert answered(peer, asked, c="mauve") == {"c": "none of the above", "c_note": "mauve"}
+
+
+def test_several_kinds_of_question_in_one_form(peer: Peer) -> None:
+    properties = {
+        "tags": {"type": "array", "title": "Tags?", "items": {"anyOf": choices("A", "B", "C")}},
+        "size": {"type": "string", "description": "Which size?", "enum": ["s", "l"], "enumNames": ["Small", "Large"]},
+        "sure": {"type": "boolean", "title": "Sure?"},
+        "count": {"type": "integer"},
+        "name": {"type": "string", "title": "Your name"},
+        "left": {"type": "string"},
+    }
+    asked = asks(peer, {"properties": properties})
+    shown = [(q.question, q.multiple, [choice.label for choice in q.options]) for q in asked.questions]
+    assert shown == [
+        ("Tags?", True, ["A", "B", "C"]),
+        ("Which size?", False, ["Small", "Large"]),
+        ("Sure?", False, ["Yes", "No"]),
+        ("count", False, []),
+        ("Your name", False, []),
+        ("left", False, []),
+    ]
+    content = answered(peer, asked, tags=["A", "c"], size="Large", sure="Yes", count="3", name="Ada")
+    assert content == {"tags": ["a", "c"], "size": "l", "sure": True, "count": 3, "name": "Ada"}
+
+
+def test_a_question_can_be_cancelled_and_an_option_is_no_answer_to_it(peer: Peer) -> None:
+    asked = asks(peer, {"properties": {"q": {"type": "string"}}})
+    peer.order(AnswerPrompt(asked.prompt_id, {"option_id": "yes"}))
+    assert peer.sent == []
+    peer.order(AnswerPrompt(asked.prompt_id, {"cancel": True}))
+    assert peer.sent[0]["result"] == {"action": "cancel"}
+
+
+def test_a_form_that_cannot_be_shown_is_cancelled(peer: Peer) -> None:
+    params = {"sessionId": SESSION, "mode": "url", "message": "Log in", "url": "https://x.test"}
+    assert peer.says({"id": 1, "method": "elicitation/create", "params": params}) == []
+    assert peer.sent[0]["result"] == {"action": "cancel"}

@@ -1,0 +1,94 @@
+"""Reading a message for verbs."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.rehearsal.script import Scene, Wait, perform
+from perdure.rehearsal.verbs import VERBS, greeting, parse, table
+
+SCENE = Scene("/", list, "rehearsal-1", "ask")
+
+
+def obeyed(message: str) -> list[tuple[str, tuple[str, ...] | None]]:
+    return [(instruction.verb.name, instruction.arguments) for instruction in parse(message)]
+
+
+def test_verbs_are_read_in_order_and_other_lines_are_remarks() -> None:
+    message = "Please do this:\n  say  hello  world \n\n- not a verb\nstream 3 10\nsaying\nSay no"
+    assert obeyed(message) == [("say", ("hello  world",)), ("stream", ("3", "10"))]
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments"),
+    [
+        ("stream 3", ("3", "")),
+        ("tool Bash", ("Bash", "")),
+        ("tool Bash ls -l", ("Bash", "ls -l")),
+        ("ask Which one? | A | B", ("Which one? ", "| A | B")),
+        ("ask Why?", ("Why?", "")),
+        ("sleep 0.25", ("0.25",)),
+        ("crash", ("",)),
+        ("crash 3", ("3",)),
+        ("recall", ()),
+        ("say a\u2028b", ("a\u2028b",)),
+    ],
+)
+def test_arguments_are_taken_apart(line: str, arguments: tuple[str, ...]) -> None:
+    assert [found for _, found in obeyed(line)] == [arguments]
+
+
+@pytest.mark.parametrize(
+    "line", ["say", "stream x", "stream", "sleep well", "recall all", "usage 5", "permit a b", "big -1", "crash x"]
+)
+def test_a_verb_that_is_misused_is_answered_with_its_usage(line: str) -> None:
+    assert [found for _, found in obeyed(line)] == [None]
+    said = "".join(getattr(act, "delta", "") for act in perform(line, SCENE))
+    assert f"`{VERBS[line.split(maxsplit=1)[0]].usage}`" in said
+
+
+@given(st.text())
+def test_no_message_breaks_the_reading(message: str) -> None:
+    assert all(instruction.verb.name in VERBS for instruction in parse(message))
+
+
+def test_every_verb_has_a_part_to_play() -> None:
+    from perdure.rehearsal.script import _PARTS
+
+    assert list(_PARTS) == list(VERBS)
+
+
+def test_the_friendly_answer_shows_only_verbs_that_exist() -> None:
+    answer = greeting("rehearsal-1", "ask")
+    block = re.findall(r"```\n(.*?)```", answer, re.DOTALL)[0]
+    assert [verb for verb, arguments in obeyed(block) if arguments is not None] == [
+        line.split()[0] for line in block.splitlines()
+    ]
+    inline = re.findall(r"`([^`\n]+)`", answer.split("```")[2])
+    assert inline
+    assert all(arguments is not None for line in inline for _, arguments in obeyed(line))
+    assert len(obeyed("\n".join(inline))) == len(inline)
+
+
+def test_the_table_of_help_names_every_verb() -> None:
+    assert [line.split()[0] for line in table().splitlines()] == list(VERBS)
+
+
+def test_a_limit_ends_the_performance() -> None:
+    acts = list(perform("say a\nlimit 5\nsay b", SCENE))
+    assert type(acts[-1]).__name__ == "Limit"
+
+
+def test_a_paced_stream_waits_between_its_deltas_only() -> None:
+    acts = list(perform("stream 3 20", SCENE))
+    assert [isinstance(act, Wait) for act in acts] == [False, True, False, True, False]
+
+
+def test_nothing_of_an_edit_happens_before_it_is_asked_for(tmp_path: Path) -> None:
+    performance = perform("edit a.txt", SCENE._replace(workdir=str(tmp_path)))
+    next(performance)
+    performance.close()
+    assert list(tmp_path.iterdir()) == []

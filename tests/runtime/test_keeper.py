@@ -1,0 +1,539 @@
+"""The keeper as a real process, with real agents that misbehave. What it must never do is lose or tear a byte, leave
+a process behind, or end an agent that somebody still wants."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.runtime.keeper import ERR_MAX_BYTES, Feed
+from perdure.runtime.launch import Launch, LaunchLimits
+from perdure.runtime.processes import end_marked, marked
+from tests.runtime.launches import (
+    ROOMY,
+    WITH_GRANDCHILD,
+    Followed,
+    Launches,
+    append_raw,
+    cpu_seconds,
+    fill_disk,
+    launching,
+    peak_rss_bytes,
+    python,
+    until_dead,
+    until_true,
+)
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+async def launches(tmp_path: Path) -> AsyncIterator[Launches]:
+    async with launching(tmp_path) as made:
+        yield made
+
+
+def numbered(count: int) -> bytes:
+    return b"".join(b"%015d\n" % number for number in range(count))
+
+
+# Writes 4 MiB of numbered lines; says on stderr when it has been made to wait.
+FLOOD = """
+import os, select
+os.set_blocking(1, False)
+data = memoryview(b"".join(b"%015d\\n" % number for number in range(262144)))
+said = False
+while data:
+    if not select.select([], [1], [], 0.3)[1]:
+        if not said:
+            os.write(2, b"blocked")
+            said = True
+        select.select([], [1], [])
+    try:
+        data = data[os.write(1, data[:65536]):]
+    except BlockingIOError:
+        pass
+"""
+FLOODED = numbered(262144)
+
+
+# Bytes ---------------------------------------------------------------------------------------------------------
+
+
+async def test_any_bytes_go_through_both_ways(launches: Launches) -> None:
+    lines = [bytes(byte for byte in os.urandom(5000) if byte != 10) + b"\n" for _ in range(20)]
+    async with launches.follow(["cat"]) as agent:
+        agent.launch.write(lines)
+        await agent.until(lambda: len(agent.output) >= sum(map(len, lines)))
+        assert bytes(agent.output) == b"".join(lines)
+
+
+async def test_a_line_of_ten_megabytes_goes_through_both_ways(launches: Launches) -> None:
+    line = os.urandom(5 * MIB).hex().encode() + b"\n"
+    async with launches.follow(["cat"]) as agent:
+        agent.launch.write([line])
+        await agent.until(lambda: len(agent.output) >= len(line))
+        assert bytes(agent.output) == line
+
+
+async def test_a_megabyte_of_input_waits_for_an_agent_that_reads_late(launches: Launches) -> None:
+    code = "import sys; print('ready'); sys.stdin.readline(); print(len(sys.stdin.readline()))"
+    async with launches.follow(python(code)) as agent:
+        await agent.until_output(b"ready")
+        agent.launch.write([b"go\n", b"x" * MIB + b"\n"])
+        await agent.until_output(b"%d\n" % (MIB + 1))
+
+
+async def test_a_flood_waits_for_acknowledgement_and_loses_nothing(launches: Launches) -> None:
+    limit = 256 * 1024
+    agent = Followed(
+        launches.create(python(FLOOD), LaunchLimits(spool_limit_bytes=limit, disk_floor_bytes=0)), acknowledges=False
+    )
+    async with agent:
+        await until_true(lambda: "blocked" in agent.launch.stderr_tail())
+        assert limit < agent.launch.out_size() <= limit + 64 * 1024
+        assert agent.launch.exit() is None
+        while not agent.closed:
+            seen = len(agent.output)
+            agent.launch.acknowledge(seen, force=True)
+            await agent.until(lambda seen=seen: agent.closed or len(agent.output) > seen)  # type: ignore[misc]
+        assert (await agent.until_exit()).out_size == len(FLOODED)
+        assert bytes(agent.output) == FLOODED
+
+
+@pytest.mark.needs("linux")
+async def test_acknowledged_output_gives_its_disk_space_back(launches: Launches) -> None:
+    async with launches.follow([*python(FLOOD + "\nimport sys; sys.stdin.read()")]) as agent:
+        await agent.until(lambda: len(agent.output) == len(FLOODED))
+        agent.launch.acknowledge(len(agent.output), force=True)
+        out = agent.launch.folder / "out"
+        await until_true(lambda: out.stat().st_blocks * 512 < MIB)
+        assert out.stat().st_size == len(FLOODED)
+
+
+async def test_a_torn_last_line_is_not_forwarded(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as agent:
+        append_raw(agent.launch, b"whole\nhalf a li")
+        await agent.until_output(b"whole\n")
+        agent.launch.end(5, 5)
+        await agent.until_exit()
+        assert bytes(agent.output) == b"whole\n"
+
+
+async def test_a_torn_line_is_cut_and_the_next_line_does_not_merge_into_it(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as agent:
+        append_raw(agent.launch, b"one\n" + b"h" * MIB)
+        await agent.until_output(b"one\n")
+        assert agent.launch.repair_input() == 1
+        agent.launch.write([b"two\n"])
+        await agent.until_output(b"two\n")
+        assert bytes(agent.output) == b"one\ntwo\n"
+
+
+@settings(max_examples=60, deadline=None)
+@given(pieces=st.lists(st.lists(st.sampled_from([b"\n", b"a", b"bc\n", b"\x00" * 70000]), max_size=4), max_size=6))
+def test_whatever_is_appended_only_whole_lines_are_fed(
+    pieces: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("feed"))
+    source, target = os.pipe()
+    try:
+        feed, written, got = Feed(target), b"", b""
+        for piece in pieces:
+            with open("in", "ab") as file:
+                file.write(b"".join(piece))
+            written += b"".join(piece)
+            feed.look()
+            while len(got) < written.rfind(b"\n") + 1:
+                got += os.read(source, MIB)
+                feed.push()
+            assert got == written[: written.rfind(b"\n") + 1]
+            assert not feed.blocked()
+        os.close(feed._source)
+    finally:
+        os.chdir(before)
+        os.close(source)
+        os.close(target)
+
+
+async def test_an_agent_that_closes_its_stdin_still_talks(launches: Launches) -> None:
+    code = "import os, time; os.close(0); print('closed'); time.sleep(0.2); print('still here')"
+    async with launches.follow(python(code)) as agent:
+        await agent.until_output(b"closed")
+        agent.launch.write([b"x" * MIB + b"\n"])
+        assert (await agent.until_exit()).how == "exited"
+        assert agent.output.endswith(b"still here\n")
+
+
+async def test_a_flood_on_stderr_neither_blocks_the_agent_nor_fills_the_disk(launches: Launches) -> None:
+    code = "import sys\nfor n in range(100000): sys.stderr.write('%060d\\n' % n)\nprint('done')"
+    async with launches.follow(python(code)) as agent:
+        sizes = []
+        while not agent.closed:
+            sizes.append((agent.launch.folder / "err").stat().st_size)
+            await asyncio.sleep(0)
+        assert (await agent.until_exit()).exit_code == 0
+        assert bytes(agent.output) == b"done\n"
+        assert max(sizes) <= ERR_MAX_BYTES
+        assert agent.launch.stderr_tail().endswith("0099999\n")
+
+
+# A full disk --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"can't mount a small disk: {mounted.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+@pytest.mark.needs("linux", "mount")
+@pytest.mark.parametrize("floor_bytes", [0, MIB // 2])
+async def test_a_full_disk_makes_the_agent_wait_and_tears_nothing(
+    small_disk: Path, tmp_path: Path, floor_bytes: int
+) -> None:
+    async with launching(small_disk) as launches:
+        limits = LaunchLimits(spool_limit_bytes=64 * MIB, disk_floor_bytes=floor_bytes)
+        agent = Followed(launches.create(python(FLOOD), limits), acknowledges=False)
+        async with agent:
+            await agent.until(lambda: len(agent.output) >= MIB - floor_bytes)
+            room = os.statvfs(small_disk)
+            await until_true(lambda: os.statvfs(small_disk).f_bavail * room.f_frsize < max(floor_bytes, 1))
+            assert agent.launch.exit() is None
+            while not agent.closed:
+                seen = len(agent.output)
+                agent.launch.acknowledge(seen, force=True)
+                await agent.until(lambda seen=seen: agent.closed or len(agent.output) > seen)  # type: ignore[misc]
+            assert (await agent.until_exit()).out_size == len(FLOODED)
+            assert bytes(agent.output) == FLOODED
+
+
+@pytest.mark.needs("linux", "mount")
+async def test_an_agent_that_ends_on_a_full_disk_is_not_reported_before_all_it_said_is_kept(small_disk: Path) -> None:
+    async with launching(small_disk) as launches:
+        said = numbered(4000)
+        code = "import sys; print(sys.stdin.readline()[:-1]); sys.stdin.readline()\nfor n in range(4000): print('%015d' % n)"
+        async with launches.follow(python(code)) as agent:
+            agent.launch.write([b"ready\n"])
+            await agent.until_output(b"ready\n")
+            pid = agent.launch.pid()
+            assert pid is not None
+            ballast = small_disk / "ballast"
+            fill_disk(ballast)
+            append_raw(agent.launch, b"go\n")  # fits into the block that `in` already has
+            await until_dead(pid)
+            assert agent.launch.exit() is None
+            ballast.unlink()
+            assert (await agent.until_exit()).out_size == len(said) + 6
+            assert bytes(agent.output) == b"ready\n" + said
+
+
+# What the agent is given ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("linux")
+async def test_the_agent_gets_exactly_its_environment_directory_and_clean_signals(
+    launches: Launches, tmp_path: Path
+) -> None:
+    code = """
+import os
+print(open("/proc/self/environ", "rb").read())
+print(os.getcwd(), os.getsid(0) == os.getpid(), sorted(os.listdir("/proc/self/fd"), key=int)[:3])
+print(len(os.listdir("/proc/self/fd")))
+print(open("/proc/self/status").read())
+"""
+    launch = launches.create(python(code), env={"A": "1", "ODD": "\udcff"}, cwd=str(tmp_path))
+    async with Followed(launch) as agent:
+        await agent.until_exit()
+        environment, place, count, *status = agent.output.decode().split("\n")
+        assert environment == str(b"A=1\0ODD=\xff\0PERDURE_LAUNCH=%s\0" % launch.launch_id.encode())
+        assert place == f"{tmp_path} True ['0', '1', '2']"
+        assert count == "4"  # the fourth is the listing itself: neither lock nor socket is inherited
+        # Python itself ignores SIGPIPE (13) and SIGXFSZ (25).
+        assert next(line for line in status if line.startswith("SigIgn")).split()[1] == f"{1 << 12 | 1 << 24:016x}"
+        assert next(line for line in status if line.startswith("SigBlk")).split()[1] == "0" * 16
+
+
+async def test_the_exit_status_is_reported(launches: Launches) -> None:
+    async with launches.follow(["sh", "-c", "echo out; exit 7"]) as agent:
+        found = await agent.until_exit()
+        assert (found.how, found.exit_code, found.signal, found.out_size) == ("exited", 7, None, 4)
+    async with launches.follow(["sh", "-c", "kill -9 $$"]) as agent:
+        found = await agent.until_exit()
+        assert (found.how, found.exit_code, found.signal) == ("signalled", None, 9)
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "error"),
+    [
+        (["no-such-agent"], "/", "No such file or directory: no-such-agent"),
+        (["/etc/passwd"], "/", "Permission denied: /etc/passwd"),
+        (["cat"], "/no/such/place", "No such file or directory: /no/such/place"),
+        (["cat", "a\0b"], "/", "Invalid argument: cat"),
+    ],
+)
+async def test_an_agent_that_can_not_be_started_says_why(
+    launches: Launches, argv: list[str], cwd: str, error: str
+) -> None:
+    async with Followed(launches.create(argv, cwd=cwd)) as agent:
+        found = await agent.until_exit()
+        assert (found.how, found.exit_code, found.error) == ("spawn_failed", None, error)
+
+
+# The end of the tree -------------------------------------------------------------------------------------------
+
+
+async def test_a_grandchild_in_its_own_session_ends_with_the_agent(launches: Launches) -> None:
+    async with launches.follow(python(WITH_GRANDCHILD + "sys.exit(3)")) as agent:
+        found = await agent.until_exit()
+        assert (found.how, found.exit_code, found.error) == ("exited", 3, None)
+        await until_dead(int(agent.output))
+        assert marked(agent.launch.launch_id) == []
+
+
+async def test_a_grandchild_that_scrubbed_its_environment_ends_too(launches: Launches) -> None:
+    code = """
+import os, time
+ready, told = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    os.set_inheritable(told, True)
+    os.execve("/bin/sh", ["sh", "-c", f"trap '' TERM; echo $$ >&{told}; exec {told}>&-; sleep 600"], {})
+os.close(told)
+print(os.read(ready, 64).decode().strip())
+"""
+    async with launches.follow(python(code)) as agent:
+        await agent.until_exit()
+        await until_dead(int(agent.output))
+
+
+async def test_the_ladder_ends_the_whole_tree(launches: Launches) -> None:
+    code = WITH_GRANDCHILD + "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(600)"
+    async with launches.follow(python(code)) as agent:
+        await agent.until_output(b"ready")
+        agent.launch.end(0.1, 0.1)
+        found = await agent.until_exit()
+        assert (found.how, found.signal) == ("ended", signal.SIGKILL)
+        await until_dead(int(agent.output.split()[0]))
+
+
+@pytest.mark.needs("linux")
+async def test_the_agent_dies_with_its_keeper_and_the_mark_finds_the_rest(launches: Launches) -> None:
+    async with launches.follow(python(WITH_GRANDCHILD + "print('ready'); time.sleep(600)")) as agent:
+        await agent.until_output(b"ready")
+        launch, grandchild = agent.launch, int(agent.output.split()[0])
+        pid, keeper = launch.pid(), launch.keeper_pid()
+        assert pid is not None
+        assert keeper is not None
+        os.kill(keeper, signal.SIGKILL)
+        await until_dead(pid)
+        await agent.until(lambda: agent.closed)
+        assert await launch.wait_gone(5)
+        assert launch.exit() is None
+        assert marked(launch.launch_id) == [grandchild]
+        assert await end_marked([launch.launch_id], 0.1) == []
+        await until_dead(grandchild)
+
+
+async def test_end_of_file_lets_an_agent_finish_in_its_own_time(launches: Launches) -> None:
+    code = "import sys, time; print('ready'); n = len(sys.stdin.read()); time.sleep(0.3); print('bye', n); sys.exit(3)"
+    async with launches.follow(python(code)) as agent:
+        await agent.until_output(b"ready")
+        agent.launch.write([b"last words\n"])
+        agent.launch.end(20, 20)
+        found = await agent.until_exit()
+        assert (found.how, found.exit_code) == ("ended", 3)
+        assert agent.output.endswith(b"bye 11\n")
+
+
+async def test_sigterm_comes_when_end_of_file_is_not_heard(launches: Launches) -> None:
+    async with launches.follow(
+        ["sh", "-c", "trap 'echo term; exit 4' TERM; echo ready; while :; do sleep 0.05; done"]
+    ) as agent:
+        await agent.until_output(b"ready")
+        agent.launch.end(0.05, 20)
+        found = await agent.until_exit()
+        assert (found.how, found.exit_code) == ("ended", 4)
+        assert agent.output.endswith(b"term\n")
+
+
+async def test_a_second_request_to_end_makes_the_first_hurry(launches: Launches) -> None:
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(600)"
+    async with launches.follow(python(code)) as agent:
+        await agent.until_output(b"ready")
+        agent.launch.end(600, 600)
+        agent.launch.end(0, 600)
+        agent.launch.end(900, 0)
+        assert (await agent.until_exit()).signal == signal.SIGKILL
+
+
+async def test_the_ladder_goes_on_when_the_server_goes_away(launches: Launches) -> None:
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(600)"
+    async with launches.follow(python(code)) as agent:
+        await agent.until_output(b"ready")
+        agent.launch.end(0.2, 0.2)
+        await asyncio.sleep(0)
+    assert await agent.launch.wait_gone(10)
+    found = agent.launch.exit()
+    assert found is not None
+    assert (found.how, found.signal) == ("ended", signal.SIGKILL)
+
+
+# Presence ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_quiet_agent_without_a_server_is_ended(launches: Launches) -> None:
+    launch = launches.create(["cat"], LaunchLimits(disk_floor_bytes=0, orphan_quiet_s=0.3))
+    assert await launch.wait_gone(10)
+    found = launch.exit()
+    assert found is not None
+    assert (found.how, found.exit_code) == ("orphaned", 0)
+
+
+async def test_a_talking_agent_without_a_server_is_ended_after_the_longest_time(launches: Launches) -> None:
+    limits = LaunchLimits(disk_floor_bytes=0, orphan_quiet_s=0.5, orphan_max_s=1.2)
+    code = "import select, sys\nwhile not select.select([0], [], [], 0.1)[0]: print('.')"
+    launch = launches.create(python(code), limits)
+    assert await launch.wait_gone(15)
+    found = launch.exit()
+    assert found is not None
+    assert found.how == "orphaned"
+    assert found.out_size >= 2 * 8  # it lived clearly longer than the time allowed for silence
+
+
+async def test_an_agent_that_waits_for_its_server_to_read_is_not_quiet(launches: Launches) -> None:
+    limits = LaunchLimits(spool_limit_bytes=1, disk_floor_bytes=0, orphan_quiet_s=0.2, orphan_max_s=600)
+    launch = launches.create(python(FLOOD + "\nos.write(2, b'over')"), limits)
+    # It says "blocked" 0.3 s after its pipe is full: by then it has been silent for longer than is allowed.
+    await until_true(lambda: "blocked" in launch.stderr_tail())
+    assert launch.is_alive()
+    async with Followed(launch) as agent:
+        agent.launch.acknowledge(len(agent.output), force=True)
+        await agent.until(lambda: len(agent.output) == len(FLOODED))
+        assert (await agent.until_exit()).how == "exited"
+
+
+@pytest.mark.needs("linux")
+async def test_presence_keeps_a_quiet_agent_alive_and_costs_no_time(launches: Launches) -> None:
+    limits = LaunchLimits(disk_floor_bytes=0, orphan_quiet_s=0.5, orphan_max_s=0.6)
+    async with launches.follow(python("import time; print('ready'); time.sleep(1.5); print('late')"), limits) as agent:
+        await agent.until_output(b"ready")
+        keeper = agent.launch.keeper_pid()
+        await agent.until_output(b"late")
+        assert cpu_seconds(keeper) < 0.3
+        assert (await agent.until_exit()).how == "exited"
+
+
+async def test_limits_can_be_changed_while_it_runs(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as agent:
+        agent.launch.set_limits(orphan_quiet_s=0.2, orphan_max_s=600)
+        agent.launch.write([b"heard\n"])
+        await agent.until_output(b"heard")
+    assert await agent.launch.wait_gone(10)
+    found = agent.launch.exit()
+    assert found is not None
+    assert found.how == "orphaned"
+
+
+async def test_the_next_server_goes_on_where_the_last_one_stopped(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as first:
+        first.launch.write([b"one\n"])
+        await first.until_output(b"one\n")
+    found = Launch.find(launches.root, first.launch.launch_id)
+    assert found is not None
+    async with Followed(found) as second:
+        second.launch.write([b"two\n"])
+        await second.until_output(b"one\ntwo\n")
+
+
+async def test_two_connections_both_hear_of_output_and_of_the_end(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as first:
+        other = Launch.find(launches.root, first.launch.launch_id)
+        assert other is not None
+        async with Followed(other) as second:
+            first.launch.write([b"one\n"])
+            await first.until_output(b"one\n")
+            await second.until_output(b"one\n")
+            second.launch.end(5, 5)
+            assert await first.until_exit() == await second.until_exit()
+
+
+async def test_input_is_found_even_if_nobody_pokes(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as agent:
+        agent.launch.write([b"poked\n"])
+        await agent.until_output(b"poked\n")
+        append_raw(agent.launch, b"not poked\n")
+        await agent.until_output(b"not poked\n")
+
+
+async def test_signals_that_stop_a_service_do_not_stop_the_keeper(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as agent:
+        agent.launch.write([b"one\n"])
+        await agent.until_output(b"one\n")
+        keeper = agent.launch.keeper_pid()
+        assert keeper is not None
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            os.kill(keeper, number)
+        agent.launch.write([b"two\n"])
+        await agent.until_output(b"two\n")
+
+
+@pytest.mark.parametrize("nonsense", [b"}\n", b"[1]\n", b'{"ack":"x"}\n', b'{"end":3}\n', b"x" * 200_000])
+async def test_a_peer_that_talks_nonsense_is_hung_up_on_and_nothing_else_happens(
+    launches: Launches, nonsense: bytes
+) -> None:
+    async with launches.follow(["cat"]) as agent:
+        reader, writer = await asyncio.open_unix_connection(str(agent.launch.folder / "sock"))
+        writer.write(nonsense)
+        try:
+            async with asyncio.timeout(10):
+                await reader.read()
+        except ConnectionResetError:
+            assert nonsense.startswith(b"x")  # what it had not read yet is thrown away
+        writer.close()
+        agent.launch.write([b"still here\n"])
+        await agent.until_output(b"still here\n")
+
+
+async def test_a_crowd_of_peers_that_come_and_go_does_no_harm(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as agent:
+        with ExitStack() as staying:
+            for number in range(200):
+                with ExitStack() as leaving:
+                    peer = (staying if number % 2 else leaving).enter_context(socket.socket(socket.AF_UNIX))
+                    peer.connect(str(agent.launch.folder / "sock"))
+                agent.launch.write([b"%d\n" % number])
+            await agent.until_output(b"199\n")
+        agent.launch.write([b"still here\n"])
+        await agent.until_output(b"still here\n")
+
+
+async def test_unknown_commands_are_ignored(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as agent:
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(str(agent.launch.folder / "sock"))
+            peer.send(b'{"deadline":5}\n{"limits":{"later":1},"also":[]}\n{"feed":true}\n')
+            agent.launch.write([b"fine\n"])
+            await agent.until_output(b"fine\n")
+
+
+@pytest.mark.needs("linux")
+async def test_the_keeper_is_small(launches: Launches) -> None:
+    async with launches.follow(["cat"], ROOMY) as agent:
+        agent.launch.write([b"x" * 3 * MIB + b"\n"])
+        await agent.until(lambda: len(agent.output) > 3 * MIB)
+        assert peak_rss_bytes(agent.launch.keeper_pid()) < 20 * MIB

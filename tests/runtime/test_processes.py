@@ -1,0 +1,182 @@
+"""Finding and ending processes by their mark, and never anybody else's."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from perdure.runtime import processes
+from tests.runtime.launches import WAIT_S
+
+pytestmark = pytest.mark.needs("linux")
+
+Start = Callable[..., Coroutine[Any, Any, Process]]
+READY = "import signal, sys, time; print('ready', flush=True); "
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY
+
+
+@pytest.fixture
+def launch_id() -> str:
+    return f"test-processes-{os.getpid()}"
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts a Python program and waits until it says that it runs."""
+    started: list[Process] = []
+
+    async def run(code: str, mark: str | None = None) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            code,
+            stdout=asyncio.subprocess.PIPE,
+            env={} if mark is None else {"A": "1", "PERDURE_LAUNCH": mark, "Z": "26"},
+        )
+        started.append(process)
+        assert process.stdout is not None
+        async with asyncio.timeout(WAIT_S):
+            await process.stdout.readline()
+        return process
+
+    yield run
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_marked_process_is_found_by_its_launch_and_no_other(start: Start, launch_id: str) -> None:
+    process = await start(READY + "time.sleep(600)", launch_id)
+    other = await start(READY + "time.sleep(600)", launch_id + "-longer")
+    assert processes.marked(launch_id) == [process.pid]
+    found = processes.marked_all()
+    assert found[launch_id] == [process.pid]
+    assert found[launch_id + "-longer"] == [other.pid]
+    assert processes.marked("nobody") == []
+
+
+async def test_ending_tries_sigterm_first(start: Start, launch_id: str) -> None:
+    process = await start(READY + "time.sleep(600)", launch_id)
+    assert await processes.end_marked([launch_id], WAIT_S) == []
+    assert await process.wait() == -signal.SIGTERM
+
+
+async def test_ending_kills_what_does_not_hear(start: Start, launch_id: str) -> None:
+    one = await start(STUBBORN + "time.sleep(600)", launch_id)
+    two = await start(STUBBORN + "time.sleep(600)", launch_id + "-two")
+    bystander = await start(READY + "time.sleep(600)", launch_id + "-three")
+    assert await processes.end_marked([launch_id, launch_id + "-two"], 0.05) == []
+    assert (await one.wait(), await two.wait()) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert processes.marked(launch_id + "-three") == [bystander.pid]
+
+
+async def test_a_process_born_while_its_parent_is_ended_is_ended_too(start: Start, launch_id: str) -> None:
+    code = (
+        "import os, signal, time\n"
+        "def more(*_):\n"
+        "    if os.fork():\n"
+        "        os._exit(0)\n"
+        "signal.signal(signal.SIGTERM, more)\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(600)\n"
+    )
+    await start(code, launch_id)
+    assert await processes.end_marked([launch_id], 0.1) == []
+    assert processes.marked(launch_id) == []
+
+
+async def test_ending_nothing_is_fine(launch_id: str) -> None:
+    assert await processes.end_marked([launch_id], 1) == []
+    assert await processes.end_marked([], 1) == []
+
+
+async def test_a_reused_pid_is_not_signalled(start: Start, launch_id: str) -> None:
+    stranger = await start(READY + "print(sys.stdin.readline()); time.sleep(600)")
+    assert not processes.signal_marked(stranger.pid, launch_id, signal.SIGKILL)
+    other_launch = await start(READY + "time.sleep(600)", launch_id + "-other")
+    assert not processes.signal_marked(other_launch.pid, launch_id, signal.SIGKILL)
+    assert {stranger.pid, other_launch.pid} <= {process.pid for process in processes.describe_tree(os.getpid())}
+
+
+def test_a_pid_that_changes_hands_between_the_look_and_the_signal_is_not_hit(
+    launch_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marked process ends, and its number is free again, right after its mark was read."""
+    code = READY + "time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE, env={"PERDURE_LAUNCH": launch_id}
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        by_number: list[int] = []
+
+        def mark_of_the_dying(pid: int) -> str | None:
+            found = read_mark(pid)
+            really_kill(pid, signal.SIGKILL)
+            process.wait()
+            return found
+
+        read_mark, really_kill = processes.mark_of, os.kill
+        monkeypatch.setattr(processes, "mark_of", mark_of_the_dying)
+        monkeypatch.setattr(os, "kill", lambda pid, number: by_number.append(number))
+        assert not processes.signal_marked(process.pid, launch_id, signal.SIGTERM)
+        assert by_number == []
+        assert process.returncode == -signal.SIGKILL
+
+
+def test_a_pid_that_is_gone_is_not_signalled(launch_id: str) -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert not processes.signal_marked(pid, launch_id, signal.SIGKILL)
+
+
+async def test_without_pidfds_the_mark_is_still_checked(
+    start: Start, launch_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await start(READY + "time.sleep(600)", launch_id)
+    monkeypatch.delattr(os, "pidfd_open")
+    assert not processes.signal_marked(process.pid, "another", signal.SIGKILL)
+    assert processes.signal_marked(process.pid, launch_id, signal.SIGKILL)
+    monkeypatch.undo()
+    assert await process.wait() == -signal.SIGKILL
+
+
+async def test_a_tree_is_described_parents_first_with_its_memory(start: Start, launch_id: str) -> None:
+    code = "import os; child = os.fork(); READY = child and print('ready', flush=True); import time; time.sleep(600)"
+    process = await start(code, launch_id)
+    tree = processes.describe_tree(process.pid)
+    assert [found.pid for found in tree][:1] == [process.pid]
+    assert [found.ppid for found in tree] == [os.getpid(), process.pid]
+    assert "time.sleep(600)" in tree[0].command
+    assert tree[0].rss_bytes > 1_000_000
+    assert processes.tree_rss_bytes(process.pid) >= tree[0].rss_bytes
+    assert await processes.end_marked([launch_id], 1) == []
+
+
+def test_the_tree_of_nobody_is_empty() -> None:
+    assert processes.describe_tree(2**22 + 1) == []
+    assert processes.tree_rss_bytes(2**22 + 1) == 0
+
+
+@pytest.mark.needs("ps")
+async def test_without_proc_trees_come_from_ps_and_marks_are_honestly_missing(
+    start: Start, launch_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await start(READY + "time.sleep(600)", launch_id)
+    from_proc = processes.describe_tree(process.pid)
+    monkeypatch.setattr(processes, "can_see_marks", lambda: False)
+    assert processes.marked_all() == {}
+    from_ps = processes.describe_tree(process.pid)
+    assert [(found.pid, found.ppid) for found in from_ps] == [(found.pid, found.ppid) for found in from_proc]
+    assert from_ps[0].rss_bytes > 1_000_000

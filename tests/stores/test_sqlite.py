@@ -1,0 +1,288 @@
+"""The SQLite store: the suite for all stores, and what is special about a file on a disk."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure.core.errors import StoreError, StoreFull
+from perdure.stores.base import Append, Store
+from perdure.stores.migrate import Migration, migrate, shipped
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite_group import ROWS_MAX, Table
+from perdure.stores.sqlite_search import match_expression
+from tests.conformance.stores import Owner, StoreSuite, delta, fact, listed
+
+WAIT_S = 20
+
+
+class TestSqliteStore(StoreSuite):
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> Callable[[], Store]:
+        return lambda: SqliteStore(tmp_path / "perdure.db")
+
+
+class TestSqliteStoreThatSurvivesAPowerCut(StoreSuite):
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> Callable[[], Store]:
+        return lambda: SqliteStore(tmp_path / "perdure.db", durability="full")
+
+
+async def opened(path: Path) -> tuple[SqliteStore, Owner]:
+    store = SqliteStore(path)
+    await store.open()
+    return store, Owner(store, await store.claim())
+
+
+# A full disk ------------------------------------------------------------------------------------------------------
+
+
+async def fill(owner: Owner) -> int:
+    """Append until there is no room; how many steps were kept."""
+    for kept in range(10_000):
+        try:
+            await owner.append("s", delta("x" * 20_000))
+        except StoreFull:
+            return kept
+    raise AssertionError("it never got full")
+
+
+async def test_a_full_database_refuses_a_step_and_takes_the_next_when_there_is_room(tmp_path: Path) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+    await owner.create("s")
+    await owner.create("t")
+    pages = await store._writer.submit(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
+    await store._writer.submit(
+        lambda connection: connection.execute(f"PRAGMA max_page_count = {pages + 40}").fetchall()
+    )
+    kept = await fill(owner)
+    assert kept > 0
+    # One commit is asked for all of these; the large one must not take the small ones with it.
+    outcomes = await asyncio.gather(
+        owner.append("t", delta("small")),
+        owner.append("s", delta("y" * 400_000)),
+        owner.append("t", delta("small")),
+        return_exceptions=True,
+    )
+    assert outcomes[0] == 2
+    assert isinstance(outcomes[1], StoreFull)
+    assert outcomes[2] == 3
+    await store._writer.submit(lambda connection: connection.execute("PRAGMA max_page_count = 100000").fetchall())
+    assert await owner.append("s", delta("room again")) == kept + 2
+    assert [event.seq for event in await owner.all("s")] == list(range(1, kept + 3))
+    await store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("mounting is not permitted here")
+    yield disk
+    # Lazily, so that a test that failed with the store open leaves no mount behind.
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+async def test_a_full_disk_loses_nothing_that_was_kept_and_the_store_lives_on(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"\0" * 500_000)
+    store, owner = await opened(small_disk / "perdure.db")
+    await owner.create("s")
+    kept = await fill(owner)
+    with pytest.raises(StoreFull, match="no room"):
+        await owner.append("s", delta("z" * 200_000))
+    ballast.unlink()
+    assert await owner.append("s", delta("room again")) == kept + 2
+    await store.close()
+    store, owner = await opened(small_disk / "perdure.db")
+    assert [event.seq for event in await owner.all("s")] == list(range(1, kept + 3))
+    await store.close()
+
+
+# The writer --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_step_that_can_not_be_written_fails_alone(tmp_path: Path) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+    await owner.create("s")
+    outcomes = await asyncio.gather(
+        owner.append("s", delta("a")),
+        owner.append("s", delta("b"), turns=["not a turn"]),
+        owner.append("s", delta("c")),
+        return_exceptions=True,
+    )
+    assert outcomes[0] == 2
+    assert isinstance(outcomes[1], AttributeError)
+    assert outcomes[2] == 3
+    assert len(await owner.all("s")) == 3
+    await store.close()
+
+
+async def test_more_steps_than_one_group_holds_are_all_kept(tmp_path: Path) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+    await owner.create("s")
+    async with asyncio.timeout(WAIT_S):
+        firsts = await asyncio.gather(*(owner.append("s", delta("a"), delta("b")) for _ in range(1_200)))
+    assert firsts == list(range(2, 2_402, 2))
+    assert (await owner.all("s"))[-1].seq == 2_401
+    await store.close()
+
+
+async def test_reads_do_not_wait_for_a_write_that_is_under_way(tmp_path: Path) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+    await owner.create("s")
+    other = sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    pending = asyncio.create_task(owner.append("s", delta("waits")))
+    async with asyncio.timeout(2):
+        assert len(await owner.all("s")) == 1
+        assert (await store.load("s")) is not None
+    assert not pending.done()
+    other.execute("ROLLBACK")
+    other.close()
+    assert await pending == 2
+    await store.close()
+
+
+async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "perdure.db")
+    with pytest.raises(StoreError, match="not open"):
+        await store.append(Append(session_id="s", generation=1, expect=0, state=b"", listed=listed()))
+    with pytest.raises(StoreError, match="not open"):
+        await store.load("s")
+    await store.close()
+
+
+async def test_a_killed_server_loses_nothing_that_it_was_told_is_kept(tmp_path: Path) -> None:
+    script = f"""
+import asyncio, os
+from perdure.stores.sqlite import SqliteStore
+from tests.conformance.stores import Owner, delta
+async def main():
+    store = SqliteStore({str(tmp_path / "perdure.db")!r})
+    await store.open()
+    owner = Owner(store, await store.claim())
+    await owner.create("s")
+    for number in range(200):
+        seq = await owner.append("s", delta(str(number)))
+    os.write(1, b"%d" % seq)
+    os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", script), stdout=subprocess.PIPE, env=environment
+    )
+    async with asyncio.timeout(WAIT_S):
+        told, _ = await process.communicate()
+    assert process.returncode == -9
+    store, owner = await opened(tmp_path / "perdure.db")
+    assert (await owner.all("s"))[-1].seq == int(told) == 201
+    await store.close()
+
+
+# The file ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+    await owner.create("s")
+    for name in ("perdure.db", "perdure.db-wal"):
+        assert stat.S_IMODE(os.stat(tmp_path / name).st_mode) == 0o600
+    await store.close()
+
+
+async def test_a_path_that_can_not_be_opened_is_an_error_and_not_a_hang(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "missing" / "perdure.db")
+    async with asyncio.timeout(WAIT_S):
+        with pytest.raises(FileNotFoundError):
+            await store.open()
+        await store.close()
+
+
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "perdure.db").write_bytes(b"this is text " * 100)
+    store = SqliteStore(tmp_path / "perdure.db")
+    with pytest.raises(StoreError, match="not a database"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_database_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "perdure.db")
+    connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    store = SqliteStore(tmp_path / "perdure.db")
+    with pytest.raises(StoreError, match=r"newer Perdure.*Install"):
+        await store.open()
+    await store.close()
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    good = Migration(1, "0001_good.sql", "CREATE TABLE a (x);\nINSERT INTO a VALUES (1);\n")
+    bad = Migration(2, "0002_bad.sql", "CREATE TABLE b (x);\nINSERT INTO nowhere VALUES (1);\n")
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(connection, [good, bad])
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("a",)]
+    mended = Migration(2, "0002_mended.sql", "CREATE TABLE b (x)\n;")
+    migrate(connection, [good, mended])
+    migrate(connection, [good, mended])
+    assert connection.execute("SELECT COUNT(*) FROM a").fetchone() == (1,)
+    with pytest.raises(ValueError, match="without an end"):
+        migrate(connection, [good, mended, Migration(3, "0003_torn.sql", "CREATE TABLE c (x)")])
+    connection.close()
+
+
+def test_migrations_are_shipped_and_numbered_without_a_gap() -> None:
+    versions = [migration.version for migration in shipped()]
+    assert versions == list(range(1, len(versions) + 1))
+    assert versions
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 255, ROWS_MAX, 2 * ROWS_MAX + 7])
+def test_any_number_of_rows_is_written_in_order(count: int) -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b)")
+    Table("INSERT INTO t (a, b)", 2).write(connection, [(number, str(number)) for number in range(count)])
+    assert connection.execute("SELECT a, b FROM t ORDER BY rowid").fetchall() == [(n, str(n)) for n in range(count)]
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "expression"),
+    [("two words", '"two"* "words"*'), ('a"b', '"a""b"*'), ("!!! ok", '"ok"*'), ("--", ""), ("x\0y", '"x"* "y"*')],
+)
+def test_typed_words_become_quoted_beginnings(typed: str, expression: str) -> None:
+    assert match_expression(typed) == expression
+
+
+async def test_lists_changes_and_reads_use_their_indexes(tmp_path: Path) -> None:
+    from perdure.stores import sqlite_reads
+
+    store, owner = await opened(tmp_path / "perdure.db")
+    await owner.create("s", fact())
+    await store.close()
+    connection = sqlite3.connect(tmp_path / "perdure.db")
+
+    def plan(statement: str, parameters: tuple[object, ...]) -> str:
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall()
+        return "; ".join(row[3] for row in rows)
+
+    assert "USING INDEX events_by_session (session_key=? AND seq>?)" in plan(sqlite_reads._READ, ("s", 0, 5))
+    assert "events_decisive (decisive=? AND rowid>?)" in plan(sqlite_reads._CHANGES, (0, "[]", 5))
+    assert "USE TEMP B-TREE" not in plan(sqlite_reads._READ, ("s", 0, 5))
+    assert "USE TEMP B-TREE" not in plan(sqlite_reads._CHANGES, (0, "[]", 5))
+    connection.close()
