@@ -114,7 +114,7 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     replay_limit_events: Annotated[
         int, Meta(ge=0, description="A viewer that missed more events than this gets a snapshot instead.")
     ] = 10_000
-    heartbeat_s: Annotated[Seconds, Meta(gt=0, description="How often a stream shows that it is alive.")] = 15
+    heartbeat_s: Annotated[float, Meta(gt=0, description="How often a stream shows that it is alive.")] = 15
 
 
 class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -226,7 +226,7 @@ async def test_a_full_disk_makes_the_agent_wait_and_tears_nothing(
 async def test_an_agent_that_ends_on_a_full_disk_is_not_reported_before_all_it_said_is_kept(small_disk: Path) -> None:
     async with launching(small_disk) as launches:
         said = numbered(4000)
-        code = "import sys; print(sys.stdin.readline()[:-1]); sys.stdin.readline()\nfor n in range(4000): print('%015d' % n)"
+        code = "print(input()); input()\nfor n in range(4000): print('%015d' % n)"
         async with launches.follow(python(code)) as agent:
             agent.launch.write([b"ready\n"])
             await agent.until_output(b"ready\n")
@@ -416,21 +416,25 @@ async def test_a_talking_agent_without_a_server_is_ended_after_the_longest_time(
 
 
 async def test_an_agent_that_waits_for_its_server_to_read_is_not_quiet(launches: Launches) -> None:
-    limits = LaunchLimits(spool_limit_bytes=1, disk_floor_bytes=0, orphan_quiet_s=0.2, orphan_max_s=600)
-    launch = launches.create(python(FLOOD + "\nos.write(2, b'over')"), limits)
-    # It says "blocked" 0.3 s after its pipe is full: by then it has been silent for longer than is allowed.
-    await until_true(lambda: "blocked" in launch.stderr_tail())
-    assert launch.is_alive()
+    wait = "select.select([], [1], [])"
+    code = FLOOD.replace(wait, f"select.select([], [1], [], 0.6); os.write(2, b', still'); {wait}")
+    launch = launches.create(python(code), LaunchLimits(spool_limit_bytes=1, disk_floor_bytes=0))
+    async with Followed(launch, acknowledges=False):
+        await until_true(lambda: "blocked" in launch.stderr_tail())
+        launch.set_limits(orphan_quiet_s=0.2, orphan_max_s=600)
+    await until_true(lambda: "still" in launch.stderr_tail())
     async with Followed(launch) as agent:
-        agent.launch.acknowledge(len(agent.output), force=True)
-        await agent.until(lambda: len(agent.output) == len(FLOODED))
+        agent.launch.acknowledge(launch.out_size(), force=True)
         assert (await agent.until_exit()).how == "exited"
+        assert bytes(agent.output) == FLOODED
 
 
 @pytest.mark.needs("linux")
 async def test_presence_keeps_a_quiet_agent_alive_and_costs_no_time(launches: Launches) -> None:
-    limits = LaunchLimits(disk_floor_bytes=0, orphan_quiet_s=0.5, orphan_max_s=0.6)
-    async with launches.follow(python("import time; print('ready'); time.sleep(1.5); print('late')"), limits) as agent:
+    code = "import sys, time; sys.stdin.readline(); print('ready'); time.sleep(1.2); print('late')"
+    async with launches.follow(python(code)) as agent:
+        agent.launch.set_limits(orphan_quiet_s=0.3, orphan_max_s=0.6)
+        agent.launch.write([b"go\n"])
         await agent.until_output(b"ready")
         keeper = agent.launch.keeper_pid()
         await agent.until_output(b"late")

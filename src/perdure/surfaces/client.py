@@ -206,7 +206,7 @@ class Client:
 
     def login_link(self) -> str:
         """A link that signs one browser in, once."""
-        path = self._json("POST", "/api/login/link", repeatable=False)["path"]
+        path = self._json("POST", "/api/login-links", repeatable=False)["path"]
         return self.url.rstrip("/") + str(path)
 
     # The connection ------------------------------------------------------------------------------------------------

@@ -83,8 +83,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of a pipe has gone (`| head`). Nothing more can be said there, at the exit neither.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
-
-
-def run() -> None:
-    """The installed program."""
-    sys.exit(main())

@@ -1,0 +1,277 @@
+"""A session's events, told to a person: each event becomes pieces that can be shown one after the other.
+
+Above: `watch`, `send --wait` and `chat` show the pieces, each in its own way. Below: the wire's events, and wording.py
+for the words.
+
+Its one difficulty is the snapshot, which may come at any time instead of events that were missed. The narrator knows
+how much of each turn it has told, so it tells the rest of it and nothing twice; turns that went by meanwhile are
+fetched. It deliberately knows nothing of terminals.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from perdure.surfaces.cli import wording
+from perdure.surfaces.stream import Event
+
+Json = dict[str, Any]
+Tone = Literal["user", "tool", "failed", "note", "error", "plan"]
+
+
+class Said(NamedTuple):
+    """Text of the answer, as it comes."""
+
+    text: str
+
+
+class Thought(NamedTuple):
+    text: str
+
+
+class Line(NamedTuple):
+    """Something that happened, in a line or a few."""
+
+    text: str
+    tone: Tone
+
+
+class Began(NamedTuple):
+    turn: int
+    message_id: str
+    agent: str
+
+
+class Busy(NamedTuple):
+    """What the agent does at the moment; empty: nothing that has a name."""
+
+    doing: tuple[str, ...]
+
+
+class Asked(NamedTuple):
+    prompt: Json
+
+
+class Answered(NamedTuple):
+    prompt_id: str
+    by: str
+    outcome: str
+
+
+class Finished(NamedTuple):
+    turn: int
+    stop_reason: str
+    duration_ms: int | None
+
+
+class Rested(NamedTuple):
+    """The session waits for a message."""
+
+
+class Ended(NamedTuple):
+    status: str
+    reason: str
+
+
+Piece = Said | Thought | Line | Began | Busy | Asked | Answered | Finished | Rested | Ended
+
+
+class Narrator:
+    """Feed it events in order. `fetch(turn)` gives the transcript's turns from there on."""
+
+    def __init__(self, fetch: Callable[[int], list[Json]]) -> None:
+        self._fetch = fetch
+        self._turn: int | None = None
+        self._told: dict[str, int] = {"text": 0, "thinking": 0}
+        self._tools: dict[str, Json] = {}
+        self._told_tools: set[str] = set()
+        self._told_others = 0
+        self._plan: list[Json] = []
+        self._prompts: set[str] = set()
+        self._finished: set[int] = set()
+
+    def tell(self, event: Event) -> Iterator[Piece]:
+        teller = getattr(self, f"_on_{event.type}", None)
+        if teller is not None:
+            yield from teller(event.data)
+
+    # Events ----------------------------------------------------------------------------------------------------------
+
+    def _on_user_message(self, data: Json) -> Iterator[Piece]:
+        yield from self._begin(data["turn"], data["message_id"], data["text"], data["agent"])
+
+    def _on_assistant_text(self, data: Json) -> Iterator[Piece]:
+        self._told["text"] += len(data["delta"])
+        yield Said(data["delta"])
+
+    def _on_assistant_thinking(self, data: Json) -> Iterator[Piece]:
+        self._told["thinking"] += len(data["delta"])
+        yield Thought(data["delta"])
+
+    def _on_tool_use(self, data: Json) -> Iterator[Piece]:
+        self._tools[data["tool_id"]] = {**data, "started_at": data["at"], "status": "pending"}
+        yield self._busy()
+
+    def _on_tool_update(self, data: Json) -> Iterator[Piece]:
+        tool = self._tools.get(data["tool_id"])
+        if tool is None:
+            return
+        tool.update({key: value for key, value in data.items() if value is not None and key not in ("at", "type")})
+        yield self._busy()
+
+    def _on_tool_result(self, data: Json) -> Iterator[Piece]:
+        tool = self._tools.get(data["tool_id"])
+        if tool is None:
+            return
+        tool.update({key: value for key, value in data.items() if value is not None and key not in ("at", "type")})
+        tool["ended_at"] = data["at"]
+        yield from self._tool(tool)
+        yield self._busy()
+
+    def _on_plan(self, data: Json) -> Iterator[Piece]:
+        yield from self._tell_plan(data["entries"])
+
+    def _on_pending_prompt(self, data: Json) -> Iterator[Piece]:
+        if data["prompt_id"] not in self._prompts:
+            self._prompts.add(data["prompt_id"])
+            yield Asked(data)
+
+    def _on_prompt_resolved(self, data: Json) -> Iterator[Piece]:
+        self._told_others += 1
+        self._prompts.discard(data["prompt_id"])
+        yield Answered(data["prompt_id"], data["by"], data["outcome"])
+
+    def _on_message_queued(self, data: Json) -> Iterator[Piece]:
+        yield Line(f"Queued: {wording.short(data['text'])}", "note")
+
+    def _on_message_unqueued(self, data: Json) -> Iterator[Piece]:
+        if data.get("reason") != "sent":
+            yield Line(f"No longer queued: {wording.short(data['text'])}", "note")
+
+    def _on_context_fallback(self, data: Json) -> Iterator[Piece]:
+        self._told_others += 1
+        yield Line(f"The agent's own session could not be used, it was given the transcript: {data['reason']}", "note")
+
+    def _on_driver_fallback(self, data: Json) -> Iterator[Piece]:
+        yield Line(f"Now driven by {data['to']}: {data['reason']}", "note")
+
+    def _on_waiting_until(self, data: Json) -> Iterator[Piece]:
+        if data.get("until"):
+            yield Line(f"Waits until {data['until']}: {data['reason']}", "note")
+
+    def _on_system(self, data: Json) -> Iterator[Piece]:
+        self._told_others += 1
+        yield Line(data["message"], "note")
+
+    def _on_error(self, data: Json) -> Iterator[Piece]:
+        self._told_others += 1
+        yield Line(wording.error(data), "error")
+
+    def _on_turn_end(self, data: Json) -> Iterator[Piece]:
+        yield from self._finish(data["turn"], data["stop_reason"], data.get("duration_ms"))
+
+    def _on_waiting_for_input(self, _: Json) -> Iterator[Piece]:
+        yield Rested()
+
+    def _on_session_end(self, data: Json) -> Iterator[Piece]:
+        yield Ended(data["status"], data["reason"])
+
+    # Snapshots ---------------------------------------------------------------------------------------------------------
+
+    def _on_snapshot(self, data: Json) -> Iterator[Piece]:
+        session, turn = data["session"], data["turn"]
+        if turn is not None:
+            if self._turn is not None and turn != self._turn:
+                for missed in self._fetch(self._turn):
+                    if missed["turn"] < turn:
+                        yield from self._retell(missed, 0)
+            figures = next((entry for entry in session.get("turns", []) if entry["turn"] == turn), {})
+            shown = {**figures, "turn": turn, "message": data.get("message"), "parts": data["parts"]}
+            yield from self._retell(shown, data["text_offset"])
+        open_now = {prompt["prompt_id"] for prompt in data["pending_prompts"]}
+        for prompt_id in self._prompts - open_now:
+            yield Answered(prompt_id, "server", "resolved")
+        self._prompts &= open_now
+        for prompt in data["pending_prompts"]:
+            yield from self._on_pending_prompt(prompt)
+        if session["state"] == "ended":
+            yield Ended(session["status"], "")
+        elif session["state"] == "idle":
+            yield Rested()
+
+    def _retell(self, turn: Json, text_offset: int) -> Iterator[Piece]:
+        """What of a turn was not told yet."""
+        message = turn.get("message") or {}
+        yield from self._begin(
+            turn["turn"], message.get("message_id", ""), message.get("text", ""), turn.get("agent") or ""
+        )
+        passed = {"text": text_offset, "thinking": 0}
+        others = 0
+        for part in turn["parts"]:
+            kind = part["type"]
+            if kind in passed:
+                if kind == "thinking":
+                    passed[kind] += part.get("offset", 0)
+                yield from self._retell_text(kind, part["text"], passed)
+            elif kind == "tool":
+                self._tools[part["tool_id"]] = part
+                if part["status"] in ("completed", "failed"):
+                    yield from self._tool(part)
+            elif kind == "plan":
+                yield from self._tell_plan(part["entries"])
+            else:
+                others += 1
+                if others > self._told_others and kind != "prompt_resolved":
+                    yield from getattr(self, f"_on_{kind}", self._on_usage)(part)
+        self._told_others = max(self._told_others, others)
+        yield self._busy()
+        if turn.get("stop_reason"):
+            yield from self._finish(turn["turn"], turn["stop_reason"], turn.get("duration_ms"))
+
+    def _retell_text(self, kind: str, text: str, passed: dict[str, int]) -> Iterator[Piece]:
+        start = max(0, self._told[kind] - passed[kind])
+        if passed[kind] > self._told[kind]:
+            yield Line(f"{passed[kind] - self._told[kind]} characters before this are in the transcript.", "note")
+        passed[kind] += len(text)
+        self._told[kind] = max(self._told[kind], passed[kind])
+        if start < len(text):
+            yield Said(text[start:]) if kind == "text" else Thought(text[start:])
+
+    def _on_usage(self, _: Json) -> Iterator[Piece]:
+        yield from ()
+
+    # Telling -----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, turn: int, message_id: str, text: str, agent: str) -> Iterator[Piece]:
+        if turn == self._turn:
+            return
+        self._turn = turn
+        self._told = {"text": 0, "thinking": 0}
+        self._tools, self._told_tools, self._told_others, self._plan = {}, set(), 0, []
+        yield Line(text, "user")
+        yield Began(turn, message_id, agent)
+
+    def _tool(self, tool: Json) -> Iterator[Piece]:
+        if tool["tool_id"] not in self._told_tools:
+            self._told_tools.add(tool["tool_id"])
+            yield Line(wording.tool(tool), "failed" if tool["status"] == "failed" else "tool")
+
+    def _busy(self) -> Busy:
+        open_tools = [tool for key, tool in self._tools.items() if key not in self._told_tools]
+        return Busy(tuple(wording.running_tool(tool) for tool in open_tools))
+
+    def _tell_plan(self, entries: list[Json]) -> Iterator[Piece]:
+        """The plan once in full, then only what changed in it."""
+        before = {entry["content"]: entry["status"] for entry in self._plan}
+        self._plan = entries
+        if {entry["content"] for entry in entries} != set(before):
+            yield Line(wording.plan(entries), "plan")
+            return
+        done = [entry for entry in entries if entry["status"] == "completed" != before[entry["content"]]]
+        if done:
+            yield Line(wording.plan(done), "plan")
+
+    def _finish(self, turn: int, stop_reason: str, duration_ms: int | None) -> Iterator[Piece]:
+        if turn not in self._finished:
+            self._finished.add(turn)
+            yield Busy(())
+            yield Finished(turn, stop_reason, duration_ms)

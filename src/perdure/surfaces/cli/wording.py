@@ -1,0 +1,131 @@
+"""The words for tools, prompts, plans and ends: one line where one is enough. Pure.
+
+Above: narration.py, prompts.py, chat. Below: output.py's figures.
+"""
+
+import difflib
+import json
+from datetime import datetime
+from typing import Any
+
+from perdure.surfaces.cli.output import duration, one_line
+
+Json = dict[str, Any]
+
+TITLE_CHARS = 100
+INPUT_CHARS = 600
+# Beyond this a diff takes longer to count than people want to wait.
+COUNTED_DIFF_CHARS = 200_000
+PAST = {
+    "read": "Read",
+    "edit": "Edited",
+    "delete": "Deleted",
+    "move": "Moved",
+    "search": "Searched",
+    "execute": "Ran",
+    "fetch": "Fetched",
+}
+STOPS = {
+    "cancelled": "Interrupted.",
+    "failed": "The turn failed. Send the message again to retry.",
+    "timed_out": "The turn took too long and was stopped.",
+    "max_turns": "The agent reached its limit of steps. Send a message to go on.",
+    "refusal": "The agent refused to go on.",
+}
+_PLAN_MARKS = {"completed": "[x]", "in_progress": "[~]"}
+
+
+def short(text: str) -> str:
+    return one_line(text, TITLE_CHARS)
+
+
+def tool(part: Json) -> str:
+    """What was done to what, the change it made, how long it took."""
+    pieces = [_deed(part)]
+    change = _change(part.get("diff"))
+    if change:
+        pieces[0] += f" {change}"
+    started, ended = part.get("started_at"), part.get("ended_at")
+    if started and ended:
+        spent = datetime.fromisoformat(ended) - datetime.fromisoformat(started)
+        pieces.append(duration(spent.total_seconds() * 1000))
+    if part["status"] == "failed":
+        pieces.append("failed")
+    return "  ".join(pieces)
+
+
+def running_tool(part: Json) -> str:
+    return short(part.get("title") or part["name"])
+
+
+def _deed(part: Json) -> str:
+    verb = PAST.get(str(part.get("kind")))
+    title = str(part.get("title") or part["name"])
+    paths = [entry.get("path") for entry in part.get("diff") or part.get("locations") or [] if entry.get("path")]
+    if part.get("kind") == "edit" and paths:
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        return f"Edited {one_line(str(paths[0]), TITLE_CHARS)}{more}"
+    given = part.get("input")
+    command = given.get("command") if isinstance(given, dict) else None
+    if part.get("kind") == "execute" and isinstance(command, str):
+        return f"Ran {short(command)}"
+    if verb is None or title.split(" ")[0].rstrip("ing").lower() in verb.lower():
+        return short(title)
+    return f"{verb} {short(title)}"
+
+
+def _change(diff: Any) -> str:
+    added = removed = 0
+    for entry in diff or []:
+        old, new = str(entry.get("old_text") or ""), str(entry.get("new_text") or "")
+        if len(old) + len(new) > COUNTED_DIFF_CHARS:
+            return ""
+        for line in difflib.unified_diff(old.split("\n"), new.split("\n"), n=0, lineterm=""):
+            added += line.startswith("+") and not line.startswith("+++")
+            removed += line.startswith("-") and not line.startswith("---")
+    return f"+{added} -{removed}" if added or removed else ""
+
+
+def plan(entries: list[Json]) -> str:
+    return "\n".join(f"{_PLAN_MARKS.get(entry['status'], '[ ]')} {short(entry['content'])}" for entry in entries)
+
+
+def error(data: Json) -> str:
+    detail = str(data.get("detail") or "").strip()
+    return data["message"] + (f"\n{detail}" if detail else "")
+
+
+def prompt(asked: Json) -> str:
+    """A prompt as text: what is asked, on what, and the choices."""
+    if asked["kind"] == "permission":
+        lines = [f"Permission: {short(asked['title'])}"]
+        details = _input(asked.get("input"))
+        return "\n".join(lines + ([details] if details else []))
+    return "\n".join(line for entry in asked["questions"] for line in question(entry))
+
+
+def question(entry: Json) -> list[str]:
+    several = " (several, with commas)" if entry.get("multiple") else ""
+    lines = [f"Question: {one_line(entry['question'], INPUT_CHARS)}{several}"]
+    for number, option in enumerate(entry.get("options", []), 1):
+        more = f"  {short(option['description'])}" if option.get("description") else ""
+        lines.append(f"  {number}. {short(option['label'])}{more}")
+    return lines
+
+
+def _input(given: Any) -> str:
+    if not given:
+        return ""
+    if isinstance(given, dict) and isinstance(given.get("command"), str):
+        return "  " + one_line(given["command"], INPUT_CHARS)
+    return "  " + one_line(json.dumps(given, ensure_ascii=False), INPUT_CHARS)
+
+
+def resolved(by: str, outcome: str) -> str:
+    who = {"person": "by a person", "rule": "by a rule", "agent": "by the agent", "server": ""}.get(by, f"by {by}")
+    words = {"agent_lost": "closed, its agent is gone", "withdrawn": "withdrawn", "discarded": "discarded"}
+    return f"{words.get(outcome, outcome).capitalize()} {who}".strip() + "."
+
+
+def finished(stop_reason: str) -> str:
+    return STOPS.get(stop_reason, "")

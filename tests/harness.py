@@ -1,0 +1,248 @@
+"""A real server as a child process, and the means to talk to it, watch it and kill it. Every wait is bounded."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+
+WAIT_S = 30.0
+SOURCE = str(Path(__file__).resolve().parent.parent / "src")
+
+
+def eventually(look: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
+    """The first truthy answer of `look`; fails loudly if none comes."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        found = look()
+        if found:
+            return found
+        select.select([], [], [], 0.01)
+    raise AssertionError(f"did not happen within {timeout_s} s: {what}")
+
+
+class LiveServer:
+    """`perdure serve` on a free port. May be killed and started again on the same data."""
+
+    def __init__(self, data: Path, config: str = "", env: dict[str, str] | None = None) -> None:
+        self.data = data
+        self.data.mkdir(parents=True, exist_ok=True)
+        if config:
+            (data / "perdure.toml").write_text(config)
+        self._env = env or {}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.url = ""
+        self.errors = data / "server.log"
+        self.http: httpx2.Client = httpx2.Client()
+
+    def start(self, port: int | None = None) -> "LiveServer":
+        environment = {**os.environ, "PYTHONPATH": SOURCE, "PERDURE_TOKEN": "test-token", **self._env}
+        environment.pop("PERDURE_DATA", None)
+        with self.errors.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "perdure", "serve", "--port", str(port or 0), "--data", str(self.data)],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        line = self._first_line()
+        self.url = line.rsplit(" ", 1)[-1]
+        self.port = urlsplit(self.url).port or 0
+        self.http.close()
+        self.http = httpx2.Client(
+            base_url=self.url, headers={"authorization": "Bearer test-token"}, timeout=WAIT_S, trust_env=False
+        )
+        return self
+
+    def _first_line(self) -> str:
+        assert self.process is not None and self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], WAIT_S)
+        line = self.process.stdout.readline().decode() if ready else ""
+        if "listening on" not in line:
+            raise AssertionError(f"the server did not start: {line!r}\n{self.log_tail()}")
+        return line.strip()
+
+    def log_tail(self) -> str:
+        return self.errors.read_text(errors="replace")[-4000:] if self.errors.exists() else ""
+
+    def kill(self) -> None:
+        """As a crash: no goodbye."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """As a service manager stops it."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        if self.process is None:
+            return 0
+        self.process.send_signal(number)
+        code = self.process.wait(WAIT_S)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.process = None
+        return code
+
+    def restart(self) -> None:
+        self.start(self.port)
+
+    # Talking ---------------------------------------------------------------------------------------------------
+
+    def post(self, path: str, body: dict[str, Any] | None = None, *, expect: int | None = None) -> Any:
+        answer = self.http.post(path, json=body or {})
+        if expect is not None:
+            assert answer.status_code == expect, answer.text
+        return answer.json()
+
+    def get(self, path: str) -> Any:
+        answer = self.http.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def create(self, **fields: Any) -> str:
+        return str(self.post("/api/sessions", fields, expect=201)["id"])
+
+    def send(self, session: str, text: str, **fields: Any) -> Any:
+        return self.post(f"/api/sessions/{session}/messages", {"text": text, **fields}, expect=202)
+
+    def session(self, session: str) -> Any:
+        return self.get(f"/api/sessions/{session}")
+
+    def wait_idle(self, session: str, timeout_s: float = WAIT_S) -> Any:
+        """Until no turn runs; the session then."""
+        return self.wait(session, lambda s: s["state"] != "processing", timeout_s)
+
+    def wait(self, session: str, ready: Callable[[Any], bool], timeout_s: float = WAIT_S) -> Any:
+        found: list[Any] = []
+
+        def look() -> bool:
+            found[:] = [self.session(session)]
+            return ready(found[0])
+
+        eventually(look, f"session {session} as wanted; it is {found} \n{self.log_tail()}", timeout_s)
+        return found[0]
+
+    def turn(self, session: str, text: str, **fields: Any) -> Any:
+        """Send a message and wait for its turn's end: the turn as the transcript shows it."""
+        number = self.send(session, text, **fields)["turn"]
+        self.wait_idle(session)
+        return next(t for t in self.transcript(session) if t["turn"] == number)
+
+    def transcript(self, session: str) -> Any:
+        return self.get(f"/api/sessions/{session}/transcript")["turns"]
+
+    def text(self, session: str, turn: int) -> str:
+        parts = next(t for t in self.transcript(session) if t["turn"] == turn)["parts"]
+        return "".join(part["text"] for part in parts if part["type"] == "text")
+
+    def log(self, session: str, after: int = 0) -> list[Any]:
+        answer = self.http.get(f"/api/sessions/{session}/log", params={"offset": after, "limit": 10_000_000})
+        return [json.loads(line) for line in answer.text.split("\n") if line]
+
+    def recalled(self, session: str, **fields: Any) -> list[str]:
+        """Every user message that the agent's own context holds, the asking one left out."""
+        turn = self.turn(session, "recall", **fields)
+        text = "".join(part["text"] for part in turn["parts"] if part["type"] == "text")
+        return [json.loads(line[2:]) for line in text.split("\n") if line.startswith("- ")][:-1]
+
+    def prompt(self, session: str, timeout_s: float = WAIT_S) -> Any:
+        """The first prompt that waits."""
+        return eventually(
+            lambda: self.get(f"/api/sessions/{session}/prompts")["prompts"], f"a prompt of {session}", timeout_s
+        )[0]
+
+    def watch(self, session: str, position: str | None = None, timeout_s: float = WAIT_S) -> "Stream":
+        return Stream(self, f"/api/sessions/{session}/events", position, timeout_s)
+
+
+class Stream:
+    """A viewer over a plain socket: its frames, one by one, as (id, type, data)."""
+
+    def __init__(self, server: LiveServer, path: str, position: str | None = None, timeout_s: float = WAIT_S) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", server.port), timeout_s)
+        request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer test-token\r\n"
+        if position is not None:
+            request += f"Last-Event-ID: {position}\r\n"
+        self._socket.sendall((request + "\r\n").encode())
+        self._buffer = b""
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.comments = 0
+        self._read_head()
+
+    def _read_head(self) -> None:
+        while b"\r\n\r\n" not in self._buffer:
+            data = self._socket.recv(65536)
+            assert data, "the server closed the connection"
+            self._buffer += data
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        self.status = int(lines[0].split()[1])
+        self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+
+    def frames(self) -> Iterator[tuple[str, str, Any]]:
+        """Until the server closes. A silence longer than the timeout raises."""
+        while True:
+            while b"\n\n" in self._buffer:
+                frame, _, self._buffer = self._buffer.partition(b"\n\n")
+                fields = dict(line.split(": ", 1) for line in frame.decode().split("\n") if not line.startswith(":"))
+                if not fields:
+                    self.comments += 1
+                    continue
+                yield fields["id"], fields["event"], json.loads(fields["data"])
+            try:
+                data = self._socket.recv(65536)
+            except ConnectionResetError:
+                return
+            if not data:
+                return
+            self._buffer += data
+
+    def until(self, event_type: str) -> list[tuple[str, str, Any]]:
+        """Frames up to and with the first of this type."""
+        found = []
+        for frame in self.frames():
+            found.append(frame)
+            if frame[1] == event_type:
+                return found
+        raise AssertionError(f"the stream ended before {event_type}: {[f[1] for f in found][-20:]}")
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def no_holes(events: list[Any]) -> None:
+    """Numbers from 1 with no gap and no double; joined runs count as what they were made from."""
+    position = 0
+    for event in events:
+        assert event.get("first_seq", event["seq"]) == position + 1, (position, event)
+        position = event["seq"]
+
+
+def marked_processes(data: Path) -> dict[int, str]:
+    """Processes that carry the mark of a launch of this installation, and its keepers."""
+    install = (data / "install").read_text().strip() if (data / "install").exists() else "?"
+    found: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        marked = any(part.startswith(b"PERDURE_LAUNCH=" + install.encode()) for part in environment)
+        if marked or ("keeper.py" in command and str(data) in command):
+            found[int(entry.name)] = command
+    return found
