@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 MARK = b"@"
 MARK_DIGITS = 19
 ID = b"\nid: "
-IDS = re.compile(rb"\nid: (\d+)")
+IDS = re.compile(rb"\nid: (\d+)\nevent: (\w+)")
 READ_BYTES = 256 * 1024
 EXACT_VIEWERS = 8
 CONNECT_TIMEOUT_S = 60.0
@@ -49,6 +49,8 @@ class Report(NamedTuple):
     """Marked deltas, over all viewers: the deliveries to compare by, as a server may join deltas into one frame."""
     lost: int
     doubled: int
+    skipped: int
+    """Events that a snapshot stood for: a viewer that was too slow was given the whole state instead of them."""
     broken: int
     """Viewers whose connection ended before the end."""
     unequal: int
@@ -65,10 +67,11 @@ class Report(NamedTuple):
 class Viewer:
     """One connection: the bytes after its last whole frame and the last id that it has seen."""
 
-    __slots__ = ("bytes", "exact", "last", "light", "open", "socket", "tail")
+    __slots__ = ("bytes", "exact", "last", "light", "open", "place", "socket", "tail")
 
-    def __init__(self, connection: socket.socket, exact: bool, light: bool = False) -> None:
+    def __init__(self, connection: socket.socket, exact: bool, light: bool = False, place: int = 0) -> None:
         self.socket = connection
+        self.place = place
         self.exact = exact
         self.light = light and not exact
         self.bytes = 0
@@ -86,17 +89,19 @@ class Readers:
         self.cpu_before_s = 0.0
         self.by_fd: dict[int, Viewer] = {}
         self.poll = select.epoll()
-        self.frames = self.marks = self.lost = self.doubled = self.broken = self.unequal = 0
+        self.frames = self.marks = self.lost = self.doubled = self.skipped = self.broken = self.unequal = 0
         self.latencies_ns: list[int] = []
         self.first_ns = self.last_ns = 0
 
-    def connect(self, port: int, count: int, request: bytes) -> None:
-        """Open all connections and wait until each has its response head. Raises if a server refuses."""
+    def connect(self, port: int, count: int, requests: list[bytes]) -> None:
+        """Open all connections, spread over the requests, and wait until each has its response head. Raises if a
+        server refuses."""
         deadline = time.monotonic() + CONNECT_TIMEOUT_S
         for number in range(count):
             connection = socket.create_connection(("127.0.0.1", port), timeout=deadline - time.monotonic())
-            connection.sendall(request)
-            self.by_fd[connection.fileno()] = Viewer(connection, number < EXACT_VIEWERS, self.light)
+            place = number % len(requests)
+            connection.sendall(requests[place])
+            self.by_fd[connection.fileno()] = Viewer(connection, number < EXACT_VIEWERS, self.light, place)
         for viewer in self.by_fd.values():
             data = b""
             while b"\r\n\r\n" not in data:
@@ -150,8 +155,12 @@ class Readers:
             viewer.last = last
             return
         position = expected - 1
-        for number in map(int, IDS.findall(data, 0, end)):
-            if number > position:
+        for found, event in IDS.findall(data, 0, end):
+            number = int(found)
+            if event == b"snapshot" and number >= position:
+                self.skipped += number - position
+                position = number
+            elif number > position:
                 self.lost += number - position - 1
                 position = number
             else:
@@ -181,23 +190,26 @@ class Readers:
                 viewer.open = False
         return bool(ready)
 
-    def finish(self, last_id: int | None, timeout_s: float) -> None:
-        """Read on until every viewer has come to `last_id`, or, if that is not known, until it is quiet."""
+    def finish(self, last_ids: list[int], timeout_s: float) -> None:
+        """Read on until every viewer has come to the last id of its stream, or, if none is given, until it is quiet."""
         deadline = time.monotonic() + timeout_s
         checked = [viewer for viewer in self.by_fd.values() if not viewer.light]
         light = [viewer for viewer in self.by_fd.values() if viewer.light]
         while time.monotonic() < deadline:
             something = self.read(QUIET_S)
-            if last_id is None and not something:
+            if not last_ids and not something:
                 break
-            if last_id is not None and not any(viewer.open and (viewer.last or 0) < last_id for viewer in checked):
+            if last_ids and not any(viewer.open and (viewer.last or 0) < last_ids[viewer.place] for viewer in checked):
                 whole = max((viewer.bytes for viewer in checked), default=0)
                 if not any(viewer.open and viewer.bytes < whole for viewer in light):
                     break
-        seen = [viewer.last or 0 for viewer in checked]
-        goal = last_id if last_id is not None else max(seen, default=0)
-        self.lost += sum(max(0, goal - last) for last in seen)
-        self.broken = sum(1 for viewer in checked if not viewer.open and (viewer.last or 0) < goal)
+        goals = dict(enumerate(last_ids))
+        if not last_ids:
+            for viewer in checked:
+                goals[viewer.place] = max(goals.get(viewer.place, 0), viewer.last or 0)
+        behind = [(viewer, goals[viewer.place] - (viewer.last or 0)) for viewer in checked]
+        self.lost += sum(max(0, missing) for _, missing in behind)
+        self.broken = sum(1 for viewer, missing in behind if missing > 0 and not viewer.open)
         self.count_light(checked, light)
 
     def count_light(self, checked: list[Viewer], light: list[Viewer]) -> None:
@@ -222,6 +234,7 @@ class Readers:
             marks=self.marks,
             lost=self.lost,
             doubled=self.doubled,
+            skipped=self.skipped,
             broken=self.broken,
             unequal=self.unequal,
             p50_ms=at(0.5),
@@ -232,13 +245,16 @@ class Readers:
         )
 
 
-def view(port: int, path: str, count: int, headers: list[str], max_s: float, light: bool) -> None:
-    """The process behind `Viewers`: says "ready", reads until a line `stop [LAST_ID]` or the end of stdin, reports."""
+def view(port: int, paths: list[str], count: int, headers: list[str], max_s: float, light: bool) -> None:
+    """The process behind `Viewers`: says "ready", reads until a line `stop [LAST_ID ...]` or the end of stdin, reports.
+
+    The last ids are in the order of the paths."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Accept: text/event-stream", *headers]
+    fields = [f"Host: 127.0.0.1:{port}", "Accept: text/event-stream", *headers, "", ""]
     readers = Readers(light)
-    readers.connect(port, min(count, MAX_VIEWERS), ("\r\n".join(lines) + "\r\n\r\n").encode())
+    requests = ["\r\n".join([f"GET {path} HTTP/1.1", *fields]).encode() for path in paths]
+    readers.connect(port, min(count, MAX_VIEWERS), requests)
     print("ready", flush=True)
     deadline = time.monotonic() + max_s
     stdin = sys.stdin.fileno()
@@ -247,7 +263,7 @@ def view(port: int, path: str, count: int, headers: list[str], max_s: float, lig
         readers.read(0.2)
     readers.poll.unregister(stdin)
     words = sys.stdin.readline().split() if time.monotonic() < deadline else []
-    readers.finish(int(words[1]) if len(words) > 1 else None, max(1.0, deadline - time.monotonic()))
+    readers.finish([int(word) for word in words[1:]], max(1.0, deadline - time.monotonic()))
     print(json.dumps(readers.report()._asdict()), flush=True)
 
 
@@ -258,12 +274,12 @@ class Viewers:
         self,
         port: int,
         count: int,
-        path: str = "/events",
+        paths: tuple[str, ...] = ("/events",),
         headers: tuple[str, ...] = (),
         max_s: float = 60.0,
         light: bool = False,
     ) -> None:
-        arguments = [f"--port={port}", f"--viewers={count}", f"--path={path}", f"--max-s={max_s}"]
+        arguments = [f"--port={port}", f"--viewers={count}", f"--max-s={max_s}", *(f"--path={path}" for path in paths)]
         arguments += ["--light"] if light else []
         self.argv = [sys.executable, __file__, *arguments, *(f"--header={header}" for header in headers)]
 
@@ -274,10 +290,10 @@ class Viewers:
             raise RuntimeError("the viewers could not connect; their reason is above")
         return self
 
-    def finish(self, last_id: int | None = None) -> Report:
-        """No more is sent. Waits until all have come to `last_id` (or it is quiet) and says how it went."""
+    def finish(self, *last_ids: int) -> Report:
+        """No more is sent. Waits until all have come to the last id of their path (or it is quiet), and reports."""
         assert self.process.stdin is not None
-        self.process.stdin.write("stop\n" if last_id is None else f"stop {last_id}\n")
+        self.process.stdin.write(" ".join(["stop", *map(str, last_ids)]) + "\n")
         self.process.stdin.flush()
         fields: dict[str, Any] = json.loads(self._line())
         return Report(**fields)
@@ -300,7 +316,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Many SSE viewers of one stream on this machine.")
     parser.add_argument("--reference", action="store_true", help="demonstrate the C reference under load")
     parser.add_argument("--port", type=int, help="where the server listens on 127.0.0.1")
-    parser.add_argument("--path", default="/events")
+    parser.add_argument("--path", action="append", help="/events by default; several share the viewers")
     parser.add_argument("--viewers", type=int, default=100)
     parser.add_argument("--header", action="append", default=[], help="e.g. 'Authorization: Bearer ...'")
     parser.add_argument("--max-s", type=float, default=60.0, help="report after this time in any case")
@@ -312,7 +328,7 @@ def main() -> None:
 
         demonstrate()
     elif options.port:
-        view(options.port, options.path, options.viewers, options.header, options.max_s, options.light)
+        view(options.port, options.path or ["/events"], options.viewers, options.header, options.max_s, options.light)
     else:
         parser.error("give --port, or --reference")
 

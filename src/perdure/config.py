@@ -43,18 +43,17 @@ class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
         Literal["report", "abort"] | None, Meta(description="Whether a silent turn is only reported, or stopped.")
     ] = None
     on_idle: Annotated[
-        Literal["suspend", "end"] | None, Meta(description="Whether the idle clock suspends the process or ends the session.")
+        Literal["suspend", "end"] | None,
+        Meta(description="Whether the idle clock suspends the process or ends the session."),
     ] = None
-    on_lifetime: Annotated[
-        Literal["suspend", "end"] | None, Meta(description="The same for the lifetime clock.")
-    ] = None
+    on_lifetime: Annotated[Literal["suspend", "end"] | None, Meta(description="The same for the lifetime clock.")] = (
+        None
+    )
     on_full: Annotated[
         Literal["refuse", "replace"] | None,
         Meta(description="With no free slot: refuse the new session's turn, or end the oldest one."),
     ] = None
-    count_idle: Annotated[
-        bool | None, Meta(description="Whether idle sessions count as taken slots.")
-    ] = None
+    count_idle: Annotated[bool | None, Meta(description="Whether idle sessions count as taken slots.")] = None
     memory_limit_mb: Annotated[
         NonNegative | None, Meta(description="An agent whose processes use more memory is ended. 0: no limit.")
     ] = None
@@ -81,7 +80,8 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     project_slots: Annotated[int, Meta(ge=0, description="The same for each project. 0: no limit.")] = 1
     agent: Annotated[str | None, Meta(description="The agent of sessions that name none.")] = None
     on_restart: Annotated[
-        Literal["continue", "end"], Meta(description="Whether a restarted server goes on with its sessions or ends them.")
+        Literal["continue", "end"],
+        Meta(description="Whether a restarted server goes on with its sessions or ends them."),
     ] = "continue"
     durability: Annotated[
         Literal["normal", "full"], Meta(description="`full` survives a power cut, and costs throughput.")
@@ -105,12 +105,10 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     orphan_prompt_s: Annotated[
         Seconds, Meta(description="With no server: how long an agent waits for a person's answer.")
     ] = 86400
-    spool_limit_mb: Annotated[
-        int, Meta(ge=1, description="Output not yet stored before an agent is made to wait.")
-    ] = 256
-    disk_floor_mb: Annotated[
-        int, Meta(ge=0, description="Free disk space below which agents are made to wait.")
-    ] = 64
+    spool_limit_mb: Annotated[int, Meta(ge=1, description="Output not yet stored before an agent is made to wait.")] = (
+        256
+    )
+    disk_floor_mb: Annotated[int, Meta(ge=0, description="Free disk space below which agents are made to wait.")] = 64
     replay_limit_events: Annotated[
         int, Meta(ge=0, description="A viewer that missed more events than this gets a snapshot instead.")
     ] = 10_000
@@ -123,9 +121,9 @@ class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     driver: Annotated[str, Meta(description="How it is spoken to: `acp`.")]
     command: Annotated[list[str], Meta(min_length=1, description="The program and its arguments.")]
     env: Annotated[dict[str, str], Meta(description="Environment, besides a small base (PATH, HOME, LANG ...).")] = {}
-    resume: Annotated[
-        Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")
-    ] = "auto"
+    resume: Annotated[Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")] = (
+        "auto"
+    )
 
 
 class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -137,10 +135,14 @@ class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     permissions: Annotated[
         list[Rule], Meta(description="Rules that answer permission prompts; the first match wins.")
     ] = []
-    limits: Annotated[Limits, Meta(description="Where its clocks differ from the server's.")] = msgspec.field(default_factory=Limits)
+    limits: Annotated[Limits, Meta(description="Where its clocks differ from the server's.")] = msgspec.field(
+        default_factory=Limits
+    )
     instructions: Annotated[str | None, Meta(description="Kept with the project for later use.")] = None
     kickoff: Annotated[str | None, Meta(description="A template for a session's first message.")] = None
-    history_scope: Annotated[Literal["all", "agent"], Meta(description="What an agent is given of the history.")] = "all"
+    history_scope: Annotated[Literal["all", "agent"], Meta(description="What an agent is given of the history.")] = (
+        "all"
+    )
 
 
 class Config(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -105,7 +105,9 @@ class Server:
         except OSError as error:
             listener.close()
             self.directory.close()
-            raise StartError(f"Port {port} on {host} can't be used: {error.strerror}. Choose another with --port.") from error
+            raise StartError(
+                f"Port {port} on {host} can't be used: {error.strerror}. Choose another with --port."
+            ) from error
         listener.listen(BACKLOG)
         listener.setblocking(False)
         shown = f"[{host}]" if ":" in host else host

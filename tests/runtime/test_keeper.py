@@ -174,6 +174,20 @@ async def test_an_agent_that_closes_its_stdin_still_talks(launches: Launches) ->
         assert agent.output.endswith(b"still here\n")
 
 
+async def test_the_exit_says_how_much_input_the_agent_can_have_seen(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as agent:
+        agent.launch.write([b"all of it\n"])
+        agent.launch.end(10, 10)
+        assert (await agent.until_exit()).in_fed == 10
+    async with launches.follow(python("print('deaf'); import time; time.sleep(600)")) as agent:
+        await agent.until_output(b"deaf")
+        agent.launch.write([b"x" * MIB + b"\n"])
+        agent.launch.end(0.2, 5)
+        fed = (await agent.until_exit()).in_fed
+        assert fed is not None
+        assert 0 < fed < MIB
+
+
 async def test_a_flood_on_stderr_neither_blocks_the_agent_nor_fills_the_disk(launches: Launches) -> None:
     code = "import sys\nfor n in range(100000): sys.stderr.write('%060d\\n' % n)\nprint('done')"
     async with launches.follow(python(code)) as agent:

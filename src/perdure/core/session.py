@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
+from perdure.core.answers import config_values, read_answer, title_of
 from perdure.core.clock import ms_between
 from perdure.core.errors import Refused
 from perdure.core.evolve import created, evolve
@@ -23,8 +24,6 @@ from perdure.core.permissions import Rule
 from perdure.core.resume import AgentFacts, Plan, resolve_resume
 from perdure.core.state import Queued, Session, Turn, fork
 from perdure.core.view import public_session
-
-TITLE_LENGTH = 80
 
 ALLOWED: dict[str, dict[str, str]] = {
     # command: {phase: what it leads to}; a phase that is not listed refuses.
@@ -155,15 +154,6 @@ def start_turn(decision: Decision, message: Queued) -> None:
     )
     if first:
         decision.emit(ev.Title(title=title_of(message.text), by="message"))
-
-
-def title_of(text: str) -> str:
-    """The first line that says something, cut at a word."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    if len(line) <= TITLE_LENGTH:
-        return line
-    cut = line[:TITLE_LENGTH].rsplit(" ", 1)[0]
-    return (cut if len(cut) > TITLE_LENGTH // 2 else line[: TITLE_LENGTH - 1]).rstrip() + "…"
 
 
 def detach(decision: Decision, reason: str) -> None:
@@ -368,7 +358,7 @@ def _answer_prompt(decision: Decision, command: cmd.AnswerPrompt) -> None:
         if command.prompt_id in state.resolved_prompts:
             raise Refused("prompt_resolved", "This prompt has been answered already.")
         raise Refused("not_found", "No such prompt. See the session's prompts for those that wait.")
-    outcome, answer = _read_answer(prompt, command)
+    outcome, answer = read_answer(prompt, command)
     decision.emit(
         ev.PromptResolved(
             turn=prompt.turn,
@@ -381,30 +371,6 @@ def _answer_prompt(decision: Decision, command: cmd.AnswerPrompt) -> None:
     )
 
 
-def _read_answer(prompt: ev.PendingPrompt, command: cmd.AnswerPrompt) -> tuple[Any, dict[str, Any]]:
-    if command.cancel:
-        return "cancelled", {"cancel": True}
-    if prompt.kind == "question":
-        known = [question.question_id for question in prompt.questions]
-        if command.answers is None:
-            raise Refused("invalid", f"This is a question: send answers for {', '.join(known)}, or cancel.")
-        strange = [key for key in command.answers if key not in known]
-        if strange or not command.answers:
-            raise Refused("invalid", f"Answers must be given for {', '.join(known)}.")
-        return "answered", {"answers": command.answers}
-    for option in prompt.options:
-        if option.option_id == command.option_id:
-            answer: dict[str, Any] = {"option_id": option.option_id, "kind": option.kind}
-            for key in ("input", "reason"):
-                if getattr(command, key) is not None:
-                    answer[key] = getattr(command, key)
-            if command.interrupt:
-                answer["interrupt"] = True
-            return ("allowed" if option.kind.startswith("allow") else "denied"), answer
-    names = ", ".join(option.option_id for option in prompt.options)
-    raise Refused("invalid", f"option_id must be one of: {names}.")
-
-
 def _set_config(decision: Decision, command: cmd.SetConfig) -> None:
     options = decision.state.config_options
     if options:
@@ -415,17 +381,6 @@ def _set_config(decision: Decision, command: cmd.SetConfig) -> None:
         if values and command.value not in values:
             raise Refused("invalid", f"value must be one of: {', '.join(map(str, values))}.")
     decision.emit(ev.Config(config_id=command.config_id, value=command.value, requested=True))
-
-
-def config_values(option: dict[str, Any]) -> list[Any]:
-    """The values of a config option, whether its list is flat or grouped; empty if it has none."""
-    values: list[Any] = []
-    for entry in option.get("options") or []:
-        if "options" in entry:
-            values += [inner.get("value") for inner in entry["options"]]
-        else:
-            values.append(entry.get("value"))
-    return values
 
 
 def _update_session(decision: Decision, command: cmd.UpdateSession) -> None:

@@ -79,7 +79,14 @@ def markdown(title: str, history: History, turns: Iterable[int]) -> str:
         view = history.views.get(turn)
         if view is None or view.message is None:
             continue
-        lines += [f"## {turn}. You", "", view.message["text"], "", f"## {turn}. {history.agents.get(turn, 'Agent')}", ""]
+        lines += [
+            f"## {turn}. You",
+            "",
+            view.message["text"],
+            "",
+            f"## {turn}. {history.agents.get(turn, 'Agent')}",
+            "",
+        ]
         lines += [_part_markdown(part) for part in view.show()]
     return "\n".join(lines).rstrip() + "\n"
 

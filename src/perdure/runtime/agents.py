@@ -150,5 +150,3 @@ def directory_id(path: str) -> str:
     except OSError:
         return f"missing:{path}"
     return f"{found.st_dev}:{found.st_ino}"
-
-

@@ -1,9 +1,9 @@
 """The data directory: one server at a time, private, on a local disk; and the few small files in it.
 
-    perdure.db     the store              lock         held while a server runs
-    token          the API's token        install      this installation's id
-    server.json    where it listens       launches/    one folder per running agent
-    boot.json      for the epoch          rehearsal/, workspaces/
+perdure.db     the store              lock         held while a server runs
+token          the API's token        install      this installation's id
+server.json    where it listens       launches/    one folder per running agent
+boot.json      for the epoch          rehearsal/, workspaces/
 """
 
 import fcntl
@@ -33,15 +33,19 @@ class DataDirectory:
             raise DataError(f"{self.path} can't be made: {error.strerror}. Choose another with --data.") from error
         kind = file_system(self.path)
         if kind in NETWORK_FILE_SYSTEMS:
-            raise DataError(f"{self.path} is on a network file system ({kind}), whose locks can't be trusted. "
-                            "Choose a local one with --data.")
+            raise DataError(
+                f"{self.path} is on a network file system ({kind}), whose locks can't be trusted. "
+                "Choose a local one with --data."
+            )
         try:
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.close()
-            raise DataError(f"Another server uses {self.path} ({self.running()}). "
-                            "Stop it first, or choose another directory with --data.") from error
+            raise DataError(
+                f"Another server uses {self.path} ({self.running()}). "
+                "Stop it first, or choose another directory with --data."
+            ) from error
         except OSError as error:
             raise DataError(f"{self.path} can't be written: {error.strerror}. Choose another with --data.") from error
 

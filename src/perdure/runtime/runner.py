@@ -19,14 +19,13 @@ from perdure.core.errors import Fenced, Refused, StoreFull
 from perdure.core.observations import AgentExited, SessionOpened
 from perdure.core.observe import deltas_only, observe
 from perdure.core.session import decide
-from perdure.core.transcript import compose
-from perdure.core.view import visible_turns
 from perdure.drivers import DRIVERS
-from perdure.drivers.base import AnswerPrompt, CancelTurn, Order, SendPrompt, SetConfig, StartSession
+from perdure.drivers.base import CancelTurn, SendPrompt
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
 from perdure.runtime.launch import Launch, LaunchLimits, LaunchSpec
 from perdure.runtime.log import Journal
+from perdure.runtime.orders import Orders
 
 if TYPE_CHECKING:
     from perdure.runtime.host import Host
@@ -56,6 +55,7 @@ class Runner:
         self._faults = 0
         self._long_orphan = False
         self._launched_at = 0.0
+        self._orders = Orders(journal, host.history)
         journal.follower = self._follow
         self.task: asyncio.Task[None] | None = None
 
@@ -196,54 +196,15 @@ class Runner:
         seq, event = self._todo.pop(0)
         if seq <= attachment.performed_seq:
             return
-        orders = await self._orders_for(event)
+        orders = await self._orders.of(event)
+        if isinstance(event, ev.AbortRequested):
+            self._cancelled_again = False
         attachment.performed_seq = seq
         if orders:
             observations, lines = attachment.perform(orders)
             if any(isinstance(order, SendPrompt) for order in orders) and attachment.launch is not None:
                 attachment.prompt_mark = (event.turn or 0, attachment.launch.in_size())
             await self._commit(attachment, observations, lines)
-
-    async def _orders_for(self, event: ev.Event) -> list[Order]:
-        state, turn = self.journal.state, self.journal.state.turn
-        running = state.working and turn is not None and event.turn == turn.turn
-        if isinstance(event, ev.TurnStart) and running:
-            return [await self._prompt()]
-        if isinstance(event, ev.ContextFallback) and running:
-            return [self._start_order(None), await self._prompt()]
-        if isinstance(event, ev.AbortRequested) and running:
-            self._cancelled_again = False
-            return [CancelTurn(event.turn or 0)]
-        if isinstance(event, ev.PromptResolved) and event.delivered and event.answer is not None:
-            return [AnswerPrompt(event.prompt_id, event.answer)]
-        if isinstance(event, ev.Config) and event.requested:
-            return [SetConfig(event.config_id, event.value)]
-        return []
-
-    def _start_order(self, native_session_id: str | None) -> StartSession:
-        state = self.journal.state
-        return StartSession(
-            workdir=state.workdir,
-            native_session_id=native_session_id,
-            model=state.model,
-            mode=state.mode,
-            config=state.config,
-        )
-
-    async def _prompt(self) -> SendPrompt:
-        """What the turn's plan says the agent must be told."""
-        state, turn = self.journal.state, self.journal.state.turn
-        assert turn is not None
-        message = self.journal.view.message
-        assert message is not None
-        earlier = [number for number in visible_turns(state) if number < turn.turn]
-        history = await self.host.history(state.id) if turn.context == "fresh" and earlier else None
-        return SendPrompt(
-            turn=turn.turn,
-            message_id=turn.message_id,
-            text=compose(turn.context, history, earlier, message["text"]),
-            attachments=tuple(message["attachments"]),
-        )
 
     async def _receive(self, attachment: Attachment) -> bool:
         there, observations, lines = attachment.receive()
@@ -328,7 +289,7 @@ class Runner:
             return
         driver = DRIVERS[settings.driver]
         launch_id = self.host.new_launch_id()
-        order = self._start_order(turn.native_session_id if turn.context == "resumed" else None)
+        order = self._orders.start(turn.native_session_id if turn.context == "resumed" else None)
         attachment = Attachment(
             launch_id=launch_id,
             session_id=state.id,
@@ -338,7 +299,7 @@ class Runner:
             performed_seq=self.journal.decided_seq,
         )
         self._todo.clear()
-        _, lines = attachment.perform([order, await self._prompt()])
+        _, lines = attachment.perform([order, await self._orders.prompt()])
         facts = self.host.agents.facts(turn.agent, state.workdir)
         command = cmd.PrepareLaunch(
             launch_id=launch_id,

@@ -23,11 +23,11 @@ from perdure.core.view import public_prompt, public_session, public_turn, visibl
 from perdure.runtime import processes
 from perdure.runtime.host import Host
 from perdure.runtime.log import Journal, digest
-from perdure.stores.base import Query, Receipt, Stored
+from perdure.stores.base import Query, Receipt, Store, Stored
+
+__all__ = ["Opening", "Outgoing", "Query", "Sessions", "Store", "new_id"]
 
 MAX_TITLE_CHARS = 500
-MAX_LABELS = 50
-TITLE_LABEL_CHARS = 200
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -383,7 +383,13 @@ def new_id(kind: str) -> str:
 def _answer(decision: Decision, message_id: str, first: int) -> dict[str, Any]:
     """What a sender is told: where its message stands, and from where to watch."""
     state = decision.state
-    answer: dict[str, Any] = {"session_id": state.id, "message_id": message_id, "run_id": None, "turn": None, "state": state.state}
+    answer: dict[str, Any] = {
+        "session_id": state.id,
+        "message_id": message_id,
+        "run_id": None,
+        "turn": None,
+        "state": state.state,
+    }
     for index, event in enumerate(decision.events):
         if isinstance(event, ev.TurnStart) and event.message_id == message_id:
             answer["run_id"], answer["turn"] = event.run_id, event.turn

@@ -93,7 +93,7 @@ class Client:
     def url(self) -> str:
         return self._locate().url
 
-    # Messages and sessions -----------------------------------------------------------------------------------------
+    # Messages and sessions -------------------------------------------------------------------------------------------
 
     def send(
         self,
@@ -153,7 +153,7 @@ class Client:
     def answer(self, session_id: str, prompt_id: str, answer: Json) -> Json:
         return self._json("POST", _session(session_id, "prompts", prompt_id), body=answer, repeatable=False)
 
-    # Reading -------------------------------------------------------------------------------------------------------
+    # Reading ---------------------------------------------------------------------------------------------------------
 
     def events(
         self,
@@ -185,7 +185,7 @@ class Client:
                 return
             position = int(msgspec.json.decode(lines[-1])["seq"])
 
-    # The rest ------------------------------------------------------------------------------------------------------
+    # The rest --------------------------------------------------------------------------------------------------------
 
     def health(self) -> Json:
         return self._json("GET", "/api/health")
@@ -209,7 +209,7 @@ class Client:
         path = self._json("POST", "/api/login-links", repeatable=False)["path"]
         return self.url.rstrip("/") + str(path)
 
-    # The connection ------------------------------------------------------------------------------------------------
+    # The connection --------------------------------------------------------------------------------------------------
 
     def connect(self) -> "httpx2.Client":
         """A new connection to where the server is now."""

@@ -11,7 +11,6 @@ import click
 
 from perdure.surfaces.cli import wording
 from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Line, Narrator, Piece, Rested, Said
-from perdure.surfaces.cli.narration import Thought as Thought
 from perdure.surfaces.cli.output import print_json, print_raw, safe
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
 from perdure.surfaces.client import Client, WhenBusy

@@ -175,7 +175,7 @@ class Narrator:
     def _on_session_end(self, data: Json) -> Iterator[Piece]:
         yield Ended(data["status"], data["reason"])
 
-    # Snapshots ---------------------------------------------------------------------------------------------------------
+    # Snapshots -------------------------------------------------------------------------------------------------------
 
     def _on_snapshot(self, data: Json) -> Iterator[Piece]:
         session, turn = data["session"], data["turn"]
@@ -184,7 +184,7 @@ class Narrator:
                 for missed in self._fetch(self._turn):
                     if missed["turn"] < turn:
                         yield from self._retell(missed, 0)
-            figures = next((entry for entry in session.get("turns", []) if entry["turn"] == turn), {})
+            figures: Json = next((entry for entry in session.get("turns", []) if entry["turn"] == turn), {})
             shown = {**figures, "turn": turn, "message": data.get("message"), "parts": data["parts"]}
             yield from self._retell(shown, data["text_offset"])
         open_now = {prompt["prompt_id"] for prompt in data["pending_prompts"]}
@@ -239,7 +239,7 @@ class Narrator:
     def _on_usage(self, _: Json) -> Iterator[Piece]:
         yield from ()
 
-    # Telling -----------------------------------------------------------------------------------------------------------
+    # Telling ---------------------------------------------------------------------------------------------------------
 
     def _begin(self, turn: int, message_id: str, text: str, agent: str) -> Iterator[Piece]:
         if turn == self._turn:

@@ -59,7 +59,9 @@ def choose(question: Json, text: str) -> str | list[str]:
 @click.option("--deny", "word", flag_value="deny", help="Deny it.")
 @click.option("--option", metavar="ID", help="Choose this option.")
 @click.option("--text", help="Answer a question with this text.")
-@click.option("--choose", "choices", multiple=True, metavar="LABEL", help="Answer a question with a choice; repeatable.")
+@click.option(
+    "--choose", "choices", multiple=True, metavar="LABEL", help="Answer a question with a choice; repeatable."
+)
 @click.option("--cancel", is_flag=True, help="Give no answer.")
 @click.option("--reason", help="Why, for the agent to read.")
 @reaching

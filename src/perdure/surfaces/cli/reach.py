@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import click
 
 from perdure.config import data_directory
-from perdure.surfaces.client import LOOPBACK, Address, Client, Problem, Unreachable
+from perdure.surfaces.client import LOOPBACK, Address, Client, NeverSent, Problem, Unreachable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ class Reach:
     def address(self) -> Address:
         url = self._url or self.known_url()
         if url is None:
-            raise Unreachable(f"No server has listened for {self.data} yet.")
+            raise NeverSent(f"No server runs on {self.data}.")
         return Address(url.rstrip("/"), self._token or self._found_token(url))
 
     def client(self, *, patience_s: float = 0.0) -> Client:
@@ -70,12 +70,9 @@ def reaching(function: F) -> F:
     @click.option("--url", help="Where the server is.")
     @click.option("--token", help="The server's token.")
     @click.option("--json", "as_json", is_flag=True, help="For programs: the server's JSON as it is.")
-    @click.pass_context
     @functools.wraps(function)
-    def command(
-        ctx: click.Context, data: str | None, url: str | None, token: str | None, as_json: bool, **given: Any
-    ) -> Any:
-        outer = ctx.find_root().obj or {}
+    def command(data: str | None, url: str | None, token: str | None, as_json: bool, **given: Any) -> Any:
+        outer = click.get_current_context().find_root().obj or {}
         reach = Reach(data or outer.get("data"), url or outer.get("url"), token or outer.get("token"), as_json)
         try:
             return function(reach, **given)
@@ -90,7 +87,11 @@ class Failure(click.ClickException):
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self._code = exit_code
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]
+        return self._code
 
     def show(self, file: Any = None) -> None:
         click.echo(f"perdure: {self.message}", err=True)

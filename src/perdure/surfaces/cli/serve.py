@@ -20,14 +20,24 @@ from perdure.surfaces.cli.reach import Failure
 )
 @click.option("--data", metavar="DIR", help="Where everything is kept.")
 @click.option("--database", envvar="PERDURE_DATABASE", metavar="URL", help="A database instead of the built-in one.")
-@click.option("--config", envvar="PERDURE_CONFIG", metavar="FILE", help="By default perdure.toml in the data directory.")
+@click.option(
+    "--config", envvar="PERDURE_CONFIG", metavar="FILE", help="By default perdure.toml in the data directory."
+)
+@click.option("--stop-agents", is_flag=True, help="When the server is stopped, end running turns too.")
 @click.pass_context
 def serve_command(
-    ctx: click.Context, host: str, port: int, data: str | None, database: str | None, config: str | None
+    ctx: click.Context,
+    host: str,
+    port: int,
+    data: str | None,
+    database: str | None,
+    config: str | None,
+    stop_agents: bool,
 ) -> int:
     """Start the server.
 
-    It goes on until SIGTERM or Ctrl-C. Running turns outlive it: the next server goes on with them.
+    It goes on until SIGTERM or Ctrl-C. Running turns outlive it, unless --stop-agents is given: the next server
+    goes on with them.
     """
     from perdure.server import serve
 
@@ -43,6 +53,7 @@ def serve_command(
             config_path=config_path,
             token=outer.get("token"),
             database=database,
+            stop_agents=stop_agents,
         )
     except ConfigError as error:
         raise Failure(str(error)) from error

@@ -16,15 +16,6 @@ TITLE_CHARS = 100
 INPUT_CHARS = 600
 # Beyond this a diff takes longer to count than people want to wait.
 COUNTED_DIFF_CHARS = 200_000
-PAST = {
-    "read": "Read",
-    "edit": "Edited",
-    "delete": "Deleted",
-    "move": "Moved",
-    "search": "Searched",
-    "execute": "Ran",
-    "fetch": "Fetched",
-}
 STOPS = {
     "cancelled": "Interrupted.",
     "failed": "The turn failed. Send the message again to retry.",
@@ -59,7 +50,6 @@ def running_tool(part: Json) -> str:
 
 
 def _deed(part: Json) -> str:
-    verb = PAST.get(str(part.get("kind")))
     title = str(part.get("title") or part["name"])
     paths = [entry.get("path") for entry in part.get("diff") or part.get("locations") or [] if entry.get("path")]
     if part.get("kind") == "edit" and paths:
@@ -69,9 +59,7 @@ def _deed(part: Json) -> str:
     command = given.get("command") if isinstance(given, dict) else None
     if part.get("kind") == "execute" and isinstance(command, str):
         return f"Ran {short(command)}"
-    if verb is None or title.split(" ")[0].rstrip("ing").lower() in verb.lower():
-        return short(title)
-    return f"{verb} {short(title)}"
+    return short(title)
 
 
 def _change(diff: Any) -> str:
@@ -92,7 +80,7 @@ def plan(entries: list[Json]) -> str:
 
 def error(data: Json) -> str:
     detail = str(data.get("detail") or "").strip()
-    return data["message"] + (f"\n{detail}" if detail else "")
+    return str(data["message"]) + (f"\n{detail}" if detail else "")
 
 
 def prompt(asked: Json) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perdure.core.errors import Refused
-from perdure.stores.base import Store
+from perdure.runtime.sessions import Store
 from perdure.surfaces.http.problems import refused
 
 COOKIE = "perdure_login"
@@ -72,7 +72,9 @@ class Access:
     def check(self, path: str, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if host_name(host) not in self.hosts:
-            raise Refused("forbidden", f"This server is not reached as {host!r}. Add it to allowed_hosts if it should be.")
+            raise Refused(
+                "forbidden", f"This server is not reached as {host!r}. Add it to allowed_hosts if it should be."
+            )
         origin = headers.get(b"origin")
         if origin is not None and urlsplit(origin.decode("latin-1")).netloc.lower() != host:
             raise Refused("forbidden", "Requests from other sites are not allowed.")
@@ -95,7 +97,7 @@ def cookie_of(headers: dict[bytes, bytes]) -> str | None:
 def host_name(host: str) -> str:
     """A Host header without its port."""
     if host.startswith("["):
-        return host.split("]")[0] + "]"
+        return host.split("]", maxsplit=1)[0] + "]"
     return host.rsplit(":", 1)[0] if ":" in host else host
 
 

@@ -13,8 +13,7 @@ from perdure.config import Limits, ProjectSettings
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.errors import Refused
-from perdure.runtime.sessions import Opening, Outgoing, Sessions
-from perdure.stores.base import Query
+from perdure.runtime.sessions import Opening, Outgoing, Query, Sessions
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http.access import COOKIE, Access, cookie_of
 from perdure.surfaces.http.requests import MAX_LIMIT, MAX_POSITION, body_of, flag, reply, whole_number

@@ -150,9 +150,7 @@ ENDPOINTS = [
         answers={202: sh.Aborting},
         refusals=("not_found", "no_turn_active"),
     ),
-    Endpoint(
-        "POST", f"{S}/stop", handlers.stop, "End the session", answers={200: sh.Session}, refusals=("not_found",)
-    ),
+    Endpoint("POST", f"{S}/stop", handlers.stop, "End the session", answers={200: sh.Session}, refusals=("not_found",)),
     Endpoint(
         "POST",
         f"{S}/config",

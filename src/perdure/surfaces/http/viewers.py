@@ -34,7 +34,7 @@ class Hub:
         self.log = log
         self.replay_limit = replay_limit
         self._heartbeat_s = heartbeat_s
-        self.viewers: set["Viewer"] = set()
+        self.viewers: set[Viewer] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
 

@@ -1,0 +1,109 @@
+/* The least agent that can be measured with: it speaks just enough ACP to be given a prompt, and answers with deltas.
+ *
+ * agent                 ACP on stdin and stdout. A prompt "load PER_S COUNT" is answered with COUNT deltas at that
+ *                       rate, 0 being as fast as the pipe takes them.
+ * agent PER_S COUNT     the same deltas at once and without a prompt, for the C reference.
+ *
+ * Each delta carries the moment at which it was written ("@" and nanoseconds). It parses nothing properly, reads
+ * nothing while it answers, and knows no other method: a load, deliberately not an agent to test with.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    LINES_PER_WRITE = 100,
+    TEXT_BYTES = 140,
+    MAX_LINE_BYTES = 512,
+};
+
+static const long long NS_PER_S = 1000000000LL;
+
+static long long now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+static void wait_until(long long moment_ns) {
+    struct timespec moment = {.tv_sec = moment_ns / NS_PER_S, .tv_nsec = moment_ns % NS_PER_S};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &moment, NULL) == EINTR)
+        ;
+}
+
+static void put(const char *bytes, size_t count) {
+    while (count) {
+        ssize_t done = write(1, bytes, count);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) exit(1);
+        bytes += done;
+        count -= (size_t)done;
+    }
+}
+
+static size_t delta(char *line, long number) {
+    char text[TEXT_BYTES + 1];
+    int used = snprintf(text, sizeof text, "@%019lld w%ld ", now_ns(), number);
+    memset(text + used, '.', (size_t)(TEXT_BYTES - used));
+    text[TEXT_BYTES] = 0;
+    return (size_t)sprintf(line,
+                           "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{\"sessionId\":\"load\","
+                           "\"update\":{\"sessionUpdate\":\"agent_message_chunk\","
+                           "\"content\":{\"type\":\"text\",\"text\":\"%s\"}}}}\n",
+                           text);
+}
+
+static void stream(long per_s, long count) {
+    static char lines[LINES_PER_WRITE * MAX_LINE_BYTES];
+    size_t made = 0;
+    long long begun = now_ns();
+    for (long number = 0; number < count; number++) {
+        /* The schedule is absolute, so that a late delta does not make all later ones late. */
+        if (per_s) wait_until(begun + number * NS_PER_S / per_s);
+        made += delta(lines + made, number);
+        if (per_s || (number + 1) % LINES_PER_WRITE == 0) {
+            put(lines, made);
+            made = 0;
+        }
+    }
+    put(lines, made);
+}
+
+/* Ids are whole numbers here; anything else is a notification or an answer, and of no interest. */
+static void obey(const char *line) {
+    const char *method = strstr(line, "\"method\":\""), *id = strstr(line, "\"id\":");
+    char answer[MAX_LINE_BYTES];
+    const char *result = "{}";
+    if (!method || !id) return;
+    method += strlen("\"method\":\"");
+    if (!strncmp(method, "initialize\"", 11)) {
+        result = "{\"protocolVersion\":1,\"agentCapabilities\":{},\"authMethods\":[]}";
+    } else if (!strncmp(method, "session/new\"", 12)) {
+        result = "{\"sessionId\":\"load\"}";
+    } else if (!strncmp(method, "session/prompt\"", 15)) {
+        const char *order = strstr(line, "load ");
+        char *rest;
+        if (order) {
+            long per_s = strtol(order + strlen("load "), &rest, 10);
+            stream(per_s, strtol(rest, NULL, 10));
+        }
+        result = "{\"stopReason\":\"end_turn\"}";
+    }
+    put(answer, (size_t)snprintf(answer, sizeof answer, "{\"jsonrpc\":\"2.0\",\"id\":%ld,\"result\":%s}\n",
+                                 strtol(id + strlen("\"id\":"), NULL, 10), result));
+}
+
+int main(int argc, char **argv) {
+    char *line = NULL;
+    size_t room = 0;
+    if (argc == 3) {
+        stream(atol(argv[1]), atol(argv[2]));
+        return 0;
+    }
+    while (getline(&line, &room, stdin) > 0) obey(line);
+    return 0;
+}

@@ -1,0 +1,56 @@
+"""What committed events ask of an agent. The plan of a turn is the one source of what it opens and what it is told.
+
+Above: the runner. Below: the journal's state, and the history where a fresh turn needs it.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from perdure.core import events as ev
+from perdure.core.transcript import History, compose
+from perdure.core.view import visible_turns
+from perdure.drivers.base import AnswerPrompt, CancelTurn, Order, SendPrompt, SetConfig, StartSession
+from perdure.runtime.log import Journal
+
+
+class Orders:
+    def __init__(self, journal: Journal, history: Callable[[str], Awaitable[History]]) -> None:
+        self._journal = journal
+        self._history = history
+
+    async def of(self, event: ev.Event) -> list[Order]:
+        state, turn = self._journal.state, self._journal.state.turn
+        running = state.working and turn is not None and event.turn == turn.turn
+        if isinstance(event, ev.TurnStart) and running:
+            return [await self.prompt()]
+        if isinstance(event, ev.ContextFallback) and running:
+            return [self.start(None), await self.prompt()]
+        if isinstance(event, ev.AbortRequested) and running:
+            return [CancelTurn(event.turn or 0)]
+        if isinstance(event, ev.PromptResolved) and event.delivered and event.answer is not None:
+            return [AnswerPrompt(event.prompt_id, event.answer)]
+        if isinstance(event, ev.Config) and event.requested:
+            return [SetConfig(event.config_id, event.value)]
+        return []
+
+    def start(self, native_session_id: str | None) -> StartSession:
+        state = self._journal.state
+        return StartSession(
+            workdir=state.workdir,
+            native_session_id=native_session_id,
+            model=state.model,
+            mode=state.mode,
+            config=state.config,
+        )
+
+    async def prompt(self) -> SendPrompt:
+        """What the turn's plan says the agent must be told."""
+        state, turn, message = self._journal.state, self._journal.state.turn, self._journal.view.message
+        assert turn is not None and message is not None
+        earlier = [number for number in visible_turns(state) if number < turn.turn]
+        history = await self._history(state.id) if turn.context == "fresh" and earlier else None
+        return SendPrompt(
+            turn=turn.turn,
+            message_id=turn.message_id,
+            text=compose(turn.context, history, earlier, message["text"]),
+            attachments=tuple(message["attachments"]),
+        )

@@ -1,0 +1,185 @@
+"""What `perdure doctor` looks at on this machine: Python, the data directory, SQLite, and the keeper's guarantees.
+
+Above: doctor.py. Below: the system. Each check answers with findings, and changes nothing but a file that it removes
+again. A finding that is not ok says what to do.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+MIN_PYTHON = (3, 11)
+MIN_FREE_BYTES = 64 * 1024 * 1024
+LOW_FREE_BYTES = 1024 * 1024 * 1024
+# Strict tables came with it.
+MIN_SQLITE = (3, 37, 0)
+PR_GET_PDEATHSIG, PR_GET_CHILD_SUBREAPER = 2, 37
+NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "glusterfs", "lustre"}
+NETWORK_FILE_SYSTEMS |= {"fuse.sshfs", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs"}
+CONTAINER_SIGNS = ("/.dockerenv", "/run/.containerenv")
+INIT_NAMES = ("systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "runit", "launchd")
+
+Level = Literal["ok", "warning", "problem"]
+
+
+class Finding(NamedTuple):
+    level: Level
+    about: str
+    what: str
+
+
+def check_python() -> Iterator[Finding]:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    if sys.version_info[:2] < MIN_PYTHON:
+        yield Finding("problem", "python", f"{version} is too old. Install Python 3.11 or newer.")
+    else:
+        yield Finding("ok", "python", f"{version}, {sys.executable}")
+
+
+def check_data(data: Path) -> Iterator[Finding]:
+    """The data directory, or the nearest one above it that exists already."""
+    place = data
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        yield Finding("problem", "data directory", f"{place} is not a directory. Choose another with --data.")
+        return
+    made = "" if place == data else " (made at the first start)"
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            yield Finding("ok", "data directory", f"{data}{made} can be written")
+    except OSError as error:
+        what = f"{data} can't be written: {error.strerror}. Correct its owner, or choose another with --data."
+        yield Finding("problem", "data directory", what)
+    kind = file_system(place)
+    if kind in NETWORK_FILE_SYSTEMS:
+        what = f"{data} is on a network file system ({kind}), where SQLite is not safe. Choose a local one with --data."
+        yield Finding("problem", "file system", what)
+    elif kind is not None:
+        yield Finding("ok", "file system", kind)
+    yield _free_space(place)
+
+
+def _free_space(place: Path) -> Finding:
+    free = shutil.disk_usage(place).free
+    shown = f"{free / 1024**3:.1f} GiB free"
+    if free < MIN_FREE_BYTES:
+        return Finding("problem", "free space", f"{shown}. Agents are made to wait until there is more: make room.")
+    if free < LOW_FREE_BYTES:
+        return Finding("warning", "free space", f"{shown}. Make room before it is full.")
+    return Finding("ok", "free space", shown)
+
+
+def file_system(place: Path) -> str | None:
+    """The type of the file system that a directory is on; None where the system does not say."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return None
+    path = os.path.realpath(place)
+    best, kind = -1, None
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        point = before.split(" ")[4].encode().decode("unicode_escape")
+        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= best:
+            best, kind = len(point), after.split(" ")[0]
+    return kind
+
+
+def check_sqlite() -> Iterator[Finding]:
+    if sqlite3.sqlite_version_info < MIN_SQLITE:
+        wanted = ".".join(str(part) for part in MIN_SQLITE)
+        yield Finding("problem", "sqlite", f"{sqlite3.sqlite_version} is too old. Use a Python with {wanted} or newer.")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        database = sqlite3.connect(os.path.join(folder, "check.db"))
+        try:
+            mode = database.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            database.execute("CREATE VIRTUAL TABLE words USING fts5(text)")
+            has_search = True
+        except sqlite3.OperationalError:
+            has_search = False
+        finally:
+            database.close()
+    if not has_search:
+        yield Finding("problem", "sqlite", "has no FTS5, which search needs. Use another build of Python.")
+    elif mode != "wal":
+        yield Finding("problem", "sqlite", f"can't use WAL here (it says {mode}). Use a local file system.")
+    else:
+        yield Finding("ok", "sqlite", f"{sqlite3.sqlite_version} with WAL and FTS5")
+
+
+def check_token(data: Path) -> Iterator[Finding]:
+    token = data / "token"
+    try:
+        mode = stat.S_IMODE(token.stat().st_mode)
+    except FileNotFoundError:
+        yield Finding("ok", "token", "none yet; the first start makes one")
+        return
+    except OSError as error:
+        yield Finding("problem", "token", f"{token} can't be read: {error.strerror}. Run as the server's user.")
+        return
+    if mode & 0o077:
+        yield Finding("problem", "token", f"others may read {token}. Run: chmod 600 {token}")
+    else:
+        yield Finding("ok", "token", f"mode {mode:04o}")
+
+
+def check_keeper() -> Iterator[Finding]:
+    """Which guarantees hold here: that a turn outlives the server, and that no process outlives its keeper."""
+    if sys.platform != "linux":
+        what = "this system has neither subreaper nor death signal; stray processes are found by the process tree only"
+        yield Finding("warning", "keeper", f"{what}. Use Linux where agents start many processes.")
+        return
+    for about, works, what in (
+        ("subreaper", _can_prctl(PR_GET_CHILD_SUBREAPER), "a keeper inherits what its agent leaves behind"),
+        ("death signal", _can_prctl(PR_GET_PDEATHSIG), "an agent ends when its keeper is killed"),
+        ("process marks", Path("/proc/self/environ").exists(), "processes of a dead launch are found"),
+        ("pidfd", _can_pidfd(), "a reused pid is never signalled"),
+    ):
+        if works:
+            yield Finding("ok", about, what)
+        else:
+            yield Finding("warning", about, f"does not work here, so it does not hold that {what}. Use a newer kernel.")
+    yield _init_process()
+
+
+def _can_prctl(option: int) -> bool:
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        return bool(libc.prctl(option, ctypes.byref(ctypes.c_int()), 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def _can_pidfd() -> bool:
+    opened: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
+    if opened is None or not hasattr(signal, "pidfd_send_signal"):
+        return False
+    try:
+        os.close(opened(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+def _init_process() -> Finding:
+    try:
+        name = Path("/proc/1/comm").read_text("utf-8").strip()
+    except OSError:
+        name = "unknown"
+    if os.getpid() == 1:
+        what = "Perdure would be PID 1, and turns end with it. Run the container with an init process (docker --init)."
+        return Finding("warning", "init", what)
+    if any(Path(sign).exists() for sign in CONTAINER_SIGNS) and name not in INIT_NAMES:
+        what = f"a container whose PID 1 is {name}. Turns outlive the server only if it is not PID 1: use --init."
+        return Finding("warning", "init", what)
+    return Finding("ok", "init", f"PID 1 is {name}; a turn outlives a crash of the server")

@@ -1,0 +1,73 @@
+"""`perdure doctor`: one line for each thing that was looked at, and what to do where it is not well.
+
+Above: people with a question, and scripts. Below: checks.py for the machine; the server and its agents are asked.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from perdure import __version__
+from perdure.surfaces.cli.checks import Finding, check_data, check_keeper, check_python, check_sqlite, check_token
+from perdure.surfaces.cli.output import print_json, safe
+from perdure.surfaces.cli.reach import Reach, reaching
+from perdure.surfaces.client import Problem, Unreachable
+
+COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+@click.command()
+@reaching
+def doctor_command(reach: Reach) -> int:
+    """Check this machine and the server.
+
+    Exit code 1 if there is a problem; warnings are none.
+    """
+    findings: list[Finding] = []
+    for finding in _look(reach):
+        findings.append(finding)
+        if not reach.as_json:
+            _print(finding)
+    if reach.as_json:
+        print_json({"findings": [finding._asdict() for finding in findings]})
+    return 1 if any(finding.level == "problem" for finding in findings) else 0
+
+
+def _look(reach: Reach) -> Iterator[Finding]:
+    yield from check_python()
+    yield from check_data(reach.data)
+    yield from check_sqlite()
+    yield from check_token(reach.data)
+    yield from check_keeper()
+    yield from _check_server(reach)
+
+
+def _check_server(reach: Reach) -> Iterator[Finding]:
+    with reach.client() as client:
+        try:
+            version = client.health()["version"]
+            agents = client.agents()
+        except Unreachable as error:
+            yield Finding("warning", "server", f"{error} Start it with `perdure serve`, then look again.")
+            return
+        except Problem as problem:
+            yield Finding("problem", "server", f"{problem.detail} ({problem.code})")
+            return
+        if version == __version__:
+            yield Finding("ok", "server", f"{client.url}, version {version}")
+        else:
+            what = f"{client.url} is version {version}, this command {__version__}. Restart the server after an update."
+            yield Finding("warning", "server", what)
+    for agent in agents:
+        about = f"agent {agent['name']}"
+        if agent["state"] == "ready":
+            yield Finding("ok", about, "ready")
+        else:
+            yield Finding("warning", about, f"{agent['state'].replace('_', ' ')}. {agent.get('reason') or ''}".strip())
+
+
+def _print(finding: Finding) -> None:
+    level = finding.level.ljust(8)
+    shown = click.style(level, fg=COLOURS[finding.level]) if sys.stdout.isatty() else level
+    click.echo(f"{shown}  {finding.about}: {safe(finding.what)}")

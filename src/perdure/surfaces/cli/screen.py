@@ -1,0 +1,158 @@
+"""The terminal of a chat: a tail that changes, a status line, and an input that is always there.
+
+Above: chat puts text on it and gets lines from it. Below: prompt_toolkit. Finished text is printed above into the
+terminal's own scrollback; the screen only owns its last lines. It deliberately knows nothing of sessions.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
+from prompt_toolkit.layout.controls import BufferControl
+from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+INPUT_LINES = 10
+# Lines of the terminal that the tail leaves to the input and the status.
+RESERVED_LINES = 6
+ESCAPE_WAIT_S = 0.2
+
+
+class Screen:
+    """`on_line` gets what was entered, `on_interrupt` whether it was Ctrl-C or only Esc, `on_leave` Ctrl-D."""
+
+    def __init__(
+        self,
+        *,
+        on_line: Callable[[str], None],
+        on_interrupt: Callable[[bool], None],
+        on_leave: Callable[[], None],
+        tail: Callable[[], str],
+        status: Callable[[], str],
+        mark: Callable[[], str],
+        history: Path | None,
+    ) -> None:
+        self._on_line, self._on_interrupt, self._on_leave = on_line, on_interrupt, on_leave
+        self._tail = tail
+        self._stashed: str | None = None
+        self.buffer = Buffer(multiline=True, history=_history(history), accept_handler=self._accept)
+        status_line = Window(FormattedTextControl(lambda: [("class:status", status())]), height=1)
+        entry = Window(
+            BufferControl(self.buffer, input_processors=[BeforeInput(mark)]),
+            height=Dimension(min=1, max=INPUT_LINES),
+            wrap_lines=True,
+            dont_extend_height=True,
+        )
+        tail_window = Window(FormattedTextControl(self._tail_text), dont_extend_height=True)
+        self.app: Application[None] = Application(
+            layout=Layout(HSplit([tail_window, status_line, entry]), focused_element=entry),
+            key_bindings=self._keys(),
+            output=_output(),
+            color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
+            min_redraw_interval=0.02,
+            refresh_interval=1.0,
+            erase_when_done=True,
+        )
+        self.app.ttimeoutlen = self.app.timeoutlen = ESCAPE_WAIT_S
+
+    @property
+    def columns(self) -> int:
+        return shutil.get_terminal_size().columns
+
+    @property
+    def draft(self) -> str:
+        return self.buffer.text
+
+    @draft.setter
+    def draft(self, text: str) -> None:
+        self.buffer.text = text
+        self.buffer.cursor_position = len(text)
+
+    def stash_draft(self) -> None:
+        """Put what is being written aside, for an answer that is wanted first."""
+        if self._stashed is None:
+            self._stashed, self.draft = self.draft, ""
+
+    def restore_draft(self) -> None:
+        if self._stashed is not None:
+            self.draft, self._stashed = self._stashed, None
+
+    async def show(self, text: str) -> None:
+        """Print finished text above."""
+        if text:
+            await run_in_terminal(lambda: _write(text))
+
+    def redraw(self) -> None:
+        self.app.invalidate()
+
+    def leave(self) -> None:
+        if self.app.is_running and not self.app.is_done:
+            self.app.exit()
+
+    def _tail_text(self) -> AnyFormattedText:
+        lines = self._tail().split("\n")
+        room = max(3, shutil.get_terminal_size().lines - RESERVED_LINES)
+        return ANSI("\n".join(lines[-room:])) if any(lines) else ""
+
+    def _accept(self, buffer: Buffer) -> bool:
+        self._on_line(buffer.text)
+        return False
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def _(event: KeyPressEvent) -> None:
+            self.buffer.validate_and_handle()
+
+        @keys.add("escape", "enter")
+        @keys.add("c-j")
+        def _(event: KeyPressEvent) -> None:
+            self.buffer.insert_text("\n")
+
+        @keys.add("c-c")
+        def _(event: KeyPressEvent) -> None:
+            self._on_interrupt(True)
+
+        @keys.add("escape")
+        def _(event: KeyPressEvent) -> None:
+            self._on_interrupt(False)
+
+        @keys.add("c-d")
+        def _(event: KeyPressEvent) -> None:
+            if not self.buffer.text:
+                self._on_leave()
+
+        return keys
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _output() -> Vt100_Output:
+    """Asks the terminal for nothing: a question that is answered late ends up in the input."""
+    output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
+    output.enable_cpr = False
+    return output
+
+
+def _history(path: Path | None) -> History:
+    if path is None or not path.parent.is_dir():
+        return InMemoryHistory()
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600))
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))

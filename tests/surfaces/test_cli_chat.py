@@ -1,0 +1,128 @@
+"""The chat in a terminal, against a real server and the rehearsal agent."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.surfaces.conftest import ServerProcess
+from tests.surfaces.terminal import Terminal
+
+
+@pytest.fixture
+def chat(server: ServerProcess) -> Iterator[Terminal]:
+    with Terminal(server.command("chat"), server.environment, server.folder) as terminal:
+        terminal.wait("New session")
+        yield terminal
+
+
+def test_a_conversation_shows_text_tools_and_a_permission_that_is_answered_inline(chat: Terminal) -> None:
+    chat.enter("say hello from here")
+    chat.wait("You: say hello from here")
+    chat.wait("Turn 1,")
+    assert len(re.findall("^hello from here", chat.text, re.MULTILINE)) == 1
+    chat.enter("permit Deploy")
+    chat.wait("Permission:")
+    chat.wait("y/a/n>")
+    chat.enter("y")
+    chat.wait("Allowed by a person.")
+    chat.wait("Turn 2,")
+    chat.enter("/quit")
+    assert chat.wait_end() == 0
+
+
+def test_a_denied_permission_carries_its_reason(chat: Terminal) -> None:
+    chat.enter("permit Deploy")
+    chat.wait("y/a/n>")
+    chat.enter("maybe")
+    chat.wait("n denies (a reason may follow).")
+    chat.enter("n not on a Friday")
+    chat.wait("Denied by a person.")
+    chat.wait("Turn 1,")
+
+
+def test_a_draft_is_kept_while_a_permission_is_answered(chat: Terminal) -> None:
+    chat.enter("sleep 0.5\npermit Deploy".replace("\n", "\x1b\r"))
+    chat.wait("Working")
+    chat.type("half a thou")
+    chat.wait("y/a/n>")
+    chat.enter("y")
+    chat.wait("> half a thou")
+
+
+def test_a_question_is_answered_by_its_number(chat: Terminal) -> None:
+    chat.enter("ask Which one? | red | green")
+    chat.wait("2. green")
+    chat.wait("answer>")
+    chat.enter("2")
+    chat.wait("answer: green")
+    chat.wait("Turn 1,")
+
+
+def test_control_c_interrupts_the_turn_and_twice_at_the_prompt_leaves(chat: Terminal) -> None:
+    chat.enter("hang")
+    chat.wait("Working")
+    chat.type("\x03")
+    chat.wait("Interrupted.")
+    chat.wait("Idle")
+    chat.type("\x03")
+    chat.wait("Press Ctrl-C again to leave.")
+    chat.type("\x03")
+    assert chat.wait_end() == 0
+
+
+def test_escape_interrupts_the_turn_too(chat: Terminal) -> None:
+    chat.enter("hang")
+    chat.wait("Working")
+    chat.type("\x1b")
+    chat.wait("Interrupted.")
+
+
+def test_what_is_entered_while_a_turn_runs_is_queued_and_sent_after_it(chat: Terminal) -> None:
+    chat.enter("sleep 1\x1b\rsay first")
+    chat.wait("Working")
+    chat.enter("/queue say second")
+    chat.wait("Queued: say second")
+    chat.wait("Turn 2,")
+    text = chat.text
+    assert text.index("\nfirst") < text.index("You: say second") < text.index("\nsecond")
+
+
+def test_a_server_that_is_killed_and_restarted_leaves_the_text_whole_and_the_draft_in_place(
+    server: ServerProcess, chat: Terminal
+) -> None:
+    chat.enter("stream 300 10")
+    chat.wait("w20 ")
+    chat.type("my draft")
+    port = int(server.url.rsplit(":", 1)[1])
+    server.kill()
+    chat.wait("Reconnecting")
+    server.start(port)
+    chat.wait("Turn 1,")
+    words = re.findall(r"\bw\d+\b", chat.text)
+    assert words == [f"w{number}" for number in range(300)]
+    assert "> my draft" in chat.text
+
+
+def test_markdown_appears_once_in_the_scrollback_however_long_it_is(chat: Terminal) -> None:
+    lines = "\x1b\r".join(["hello", "what can you do"])
+    chat.enter(lines)
+    chat.wait("Turn 1,")
+    assert chat.text.count("plan read; write; check") == 1
+    chat.enter("/new")
+    chat.wait("begins a new session")
+    chat.enter("/help")
+    chat.wait("/sessions")
+    chat.enter("/nonsense")
+    chat.wait("There is no /nonsense.")
+
+
+def test_a_chat_goes_on_in_the_session_that_it_is_given(server: ServerProcess) -> None:
+    session = server.run("send", "say from before").stdout.strip()
+    with Terminal(server.command("chat", "last"), server.environment, server.folder) as chat:
+        chat.wait("from before")
+        chat.wait("Idle")
+        chat.enter("recall")
+        chat.wait("Turn 2,")
+        chat.enter("/status")
+        chat.wait(f"{session}: It waits for a message")
