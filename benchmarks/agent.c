@@ -1,8 +1,8 @@
 /* The least agent that can be measured with: it speaks just enough ACP to be given a prompt, and answers with deltas.
  *
- * agent                 ACP on stdin and stdout. A prompt "load PER_S COUNT" is answered with COUNT deltas at that
- *                       rate, 0 being as fast as the pipe takes them.
- * agent PER_S COUNT     the same deltas at once and without a prompt, for the C reference.
+ * agent                        ACP on stdin and stdout. A prompt "load PER_S COUNT START_NS" is answered with COUNT
+ *                              deltas at that rate, 0 being as fast as the pipe takes them, from that moment on.
+ * agent PER_S COUNT START_NS   the same deltas without a prompt, for the C reference.
  *
  * Each delta carries the moment at which it was written ("@" and nanoseconds). It parses nothing properly, reads
  * nothing while it answers, and knows no other method: a load, deliberately not an agent to test with.
@@ -57,10 +57,10 @@ static size_t delta(char *line, long number) {
                            text);
 }
 
-static void stream(long per_s, long count) {
+static void stream(long per_s, long count, long long begun) {
     static char lines[LINES_PER_WRITE * MAX_LINE_BYTES];
     size_t made = 0;
-    long long begun = now_ns();
+    wait_until(begun);
     for (long number = 0; number < count; number++) {
         /* The schedule is absolute, so that a late delta does not make all later ones late. */
         if (per_s) wait_until(begun + number * NS_PER_S / per_s);
@@ -89,7 +89,8 @@ static void obey(const char *line) {
         char *rest;
         if (order) {
             long per_s = strtol(order + strlen("load "), &rest, 10);
-            stream(per_s, strtol(rest, NULL, 10));
+            long count = strtol(rest, &rest, 10);
+            stream(per_s, count, strtoll(rest, NULL, 10));
         }
         result = "{\"stopReason\":\"end_turn\"}";
     }
@@ -100,8 +101,8 @@ static void obey(const char *line) {
 int main(int argc, char **argv) {
     char *line = NULL;
     size_t room = 0;
-    if (argc == 3) {
-        stream(atol(argv[1]), atol(argv[2]));
+    if (argc == 4) {
+        stream(atol(argv[1]), atol(argv[2]), atoll(argv[3]));
         return 0;
     }
     while (getline(&line, &room, stdin) > 0) obey(line);

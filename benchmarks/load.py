@@ -158,7 +158,7 @@ class Readers:
         for found, event in IDS.findall(data, 0, end):
             number = int(found)
             if event == b"snapshot" and number >= position:
-                self.skipped += number - position
+                self.skipped += number - position if viewer.last is not None else 0
                 position = number
             elif number > position:
                 self.lost += number - position - 1

@@ -1,9 +1,10 @@
 /* The floor that the server is compared with: the least work that carries an agent's lines to SSE viewers.
  *
- * reference PORT: GET /events on 127.0.0.1:PORT (0: any) keeps the connection as a viewer. Each line on stdin becomes
- * one frame for every viewer; the frames of one read are joined and written once per viewer. A viewer whose socket is
- * full keeps what it lacks in a buffer of its own. One thread, epoll, no parsing, no storage, no authentication.
- * When stdin ends it finishes what is buffered, for at most DRAIN_S, and leaves. Prints its port when ready.
+ * reference PORT [FD ...]: GET /events on 127.0.0.1:PORT (0: any) keeps the connection as a viewer of stdin, and
+ * GET /events/N as one of the Nth of the other descriptors. Each line there becomes one frame for each of its viewers;
+ * the frames of one read are joined and written once per viewer. A viewer whose socket is full keeps what it lacks in
+ * a buffer of its own. One thread, epoll, no parsing, no storage, no authentication. When every input has ended it
+ * finishes what is buffered, for at most DRAIN_S, and leaves. Prints its port when ready.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -34,6 +35,7 @@ static const char HEAD[] = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r
 
 struct viewer {
     int fd;
+    int source;       /* the descriptor that it watches */
     int streaming;    /* has sent its request and got the head */
     int place;        /* in the list of viewers */
     int asked_writable;
@@ -41,7 +43,16 @@ struct viewer {
     size_t start, end, room;
 };
 
+struct source {
+    char *lines;
+    size_t held;
+    unsigned long long seq;
+};
+
 static struct viewer *by_fd[MAX_FDS];
+static struct source *sources[MAX_FDS];
+static int *source_fds;
+static int source_count, open_sources;
 static struct viewer *viewers[MAX_FDS];
 static int viewer_count;
 static int epoll_fd;
@@ -141,6 +152,8 @@ static void readable(struct viewer *viewer) {
         drop(viewer);
         return;
     }
+    int number = request[11] == '/' ? atoi(request + 12) : 0;
+    viewer->source = source_fds[number >= 0 && number < source_count ? number : 0];
     viewer->streaming = 1;
     viewer->place = viewer_count;
     viewers[viewer_count++] = viewer;
@@ -163,34 +176,43 @@ static void welcome(int listener) {
     }
 }
 
-/* One read from the agent: all its whole lines as frames, joined, to every viewer. False at the end of stdin. */
-static int agent_said(void) {
-    static char lines[MAX_LINE_BYTES + READ_BYTES];
-    static size_t held;
-    static unsigned long long seq;
+static void open_source(int fd) {
+    struct source *source = sources[fd] = grown(NULL, sizeof(struct source));
+    source->lines = grown(NULL, MAX_LINE_BYTES + READ_BYTES);
+    source->held = source->seq = 0;
+    source_fds = grown(source_fds, (size_t)(source_count + 1) * sizeof(int));
+    source_fds[source_count++] = fd;
+    open_sources++;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    watch(fd, EPOLLIN, EPOLL_CTL_ADD);
+}
+
+/* One read from an agent: all its whole lines as frames, joined, to every viewer. False at the end of its output. */
+static int agent_said(int fd) {
     static char *frames;
     static size_t room;
-    ssize_t got = read(0, lines + held, READ_BYTES);
+    struct source *source = sources[fd];
+    char *lines = source->lines, *newline;
+    ssize_t got = read(fd, lines + source->held, READ_BYTES);
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return 0;
-    held += (size_t)got;
+    source->held += (size_t)got;
     size_t used = 0, made = 0;
-    char *newline;
-    while ((newline = memchr(lines + used, '\n', held - used))) {
+    while ((newline = memchr(lines + used, '\n', source->held - used))) {
         size_t length = (size_t)(newline - (lines + used));
         if (made + length + 96 > room) frames = grown(frames, room = (made + length + 96) * 2);
-        made += (size_t)sprintf(frames + made, "id: %llu\nevent: assistant_text\ndata: ", ++seq);
+        made += (size_t)sprintf(frames + made, "id: %llu\nevent: assistant_text\ndata: ", ++source->seq);
         memcpy(frames + made, lines + used, length);
         memcpy(frames + made + length, "\n\n", 2);
         made += length + 2;
         used += length + 1;
     }
-    held -= used;
-    memmove(lines, lines + used, held);
-    if (held > MAX_LINE_BYTES) held = 0;
+    source->held -= used;
+    memmove(lines, lines + used, source->held);
+    if (source->held > MAX_LINE_BYTES) source->held = 0;
     /* From the end, since dropping moves the last viewer into the gap. */
     for (int i = viewer_count - 1; made && i >= 0; i--)
-        if (!deliver(viewers[i], frames, made)) drop(viewers[i]);
+        if (viewers[i]->source == fd && !deliver(viewers[i], frames, made)) drop(viewers[i]);
     return 1;
 }
 
@@ -224,17 +246,17 @@ int main(int argc, char **argv) {
     }
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     int listener = listening(argc > 1 ? atoi(argv[1]) : 0);
-    fcntl(0, F_SETFL, fcntl(0, F_GETFL) | O_NONBLOCK);
     watch(listener, EPOLLIN, EPOLL_CTL_ADD);
-    watch(0, EPOLLIN, EPOLL_CTL_ADD);
+    open_source(0);
+    for (int i = 2; i < argc; i++) open_source(atoi(argv[i]));
     while (!deadline || (time(NULL) < deadline && anything_pending())) {
         int count = epoll_wait(epoll_fd, events, MAX_EVENTS, deadline ? 100 : -1);
         for (int i = 0; i < count; i++) {
             int fd = events[i].data.fd;
-            if (fd == 0) {
-                if (agent_said()) continue;
-                watch(0, 0, EPOLL_CTL_DEL);
-                deadline = time(NULL) + DRAIN_S;
+            if (sources[fd]) {
+                if (agent_said(fd)) continue;
+                watch(fd, 0, EPOLL_CTL_DEL);
+                if (--open_sources == 0) deadline = time(NULL) + DRAIN_S;
             } else if (fd == listener) {
                 welcome(listener);
             } else {

@@ -1,75 +1,99 @@
-"""The C reference (reference.c): compiled when needed, started, and spoken to as the agent would.
+"""The C programs: the reference (reference.c) and the load agent (agent.c), compiled when needed.
 
-Above: the harness, and `load.py --reference`. Below: a C compiler and a process. It deliberately has no figures of its
-own to keep: it is measured in the same run as what it is compared with.
+Above: the scenarios, and `load.py --reference`. Below: a C compiler and processes. It deliberately has no figures of
+its own to keep: the reference is measured in the same run as what it is compared with, and fed by the same agent.
 """
 
-import json
+import os
 import shutil
 import subprocess
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.figures import cpu_s, memory
 from benchmarks.load import Report, Viewers, mark
 
 COMPILE_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 15
-DELTA_BYTES = 200
+TEXT_BYTES = 140
 READERS_ARE_THE_LIMIT = 0.8
 """Share of a core. Above it a rate says how fast the readers are, and a comparison by it is void."""
-SOURCE = Path(__file__).with_name("reference.c")
+STREAM_EXTRA_S = 60.0
+LEAD_S = 0.5
+LEAD_PER_STREAM_S = 0.01
+"""How long before a stream begins its agent is started or told, so that this is not part of what is measured."""
+HERE = Path(__file__).parent
 
 
 class NoCompiler(Exception):
     """There is no C compiler here, so there is nothing to compare with."""
 
 
-def compiled(folder: Path) -> Path:
+def compiled(name: str, folder: Path) -> Path:
+    """A C program of this folder as an executable of another."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise NoCompiler("no C compiler on PATH (Debian: apt install gcc libc6-dev)")
-    program = folder / "reference"
-    subprocess.run([compiler, "-O2", "-o", str(program), str(SOURCE)], check=True, timeout=COMPILE_TIMEOUT_S)
+    program = folder / name
+    source = HERE / f"{name}.c"
+    subprocess.run([compiler, "-O2", "-o", str(program), str(source)], check=True, timeout=COMPILE_TIMEOUT_S)
     return program
 
 
 def delta(number: int) -> bytes:
-    """A line as an agent would write it, with the moment of writing in its text."""
-    text = f"{mark()} w{number} "
+    """A line as the load agent writes it, with the moment of writing in its text."""
+    text = f"{mark()} w{number} ".ljust(TEXT_BYTES, ".")
     return (
-        json.dumps({"type": "assistant_text", "block": 0, "delta": text.ljust(DELTA_BYTES - 60, ".")}).encode() + b"\n"
-    )
+        '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"load","update":{'
+        f'"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}\n'
+    ).encode()
 
 
 class Reference:
-    """The running program: its port, its process, and `write` for what the agent says."""
+    """The running program: its port, its process, and a pipe into each of its streams."""
+
+    def __init__(self, streams: int = 1) -> None:
+        self._streams = streams
 
     def __enter__(self) -> "Reference":
         self._folder = tempfile.TemporaryDirectory(prefix="perdure-bench-")
+        pipes = [os.pipe() for _ in range(self._streams)]
+        ends = [end for end, _ in pipes]
+        self.inputs = [start for _, start in pipes]
         try:
-            program = compiled(Path(self._folder.name))
+            program = compiled("reference", Path(self._folder.name))
             self.process = subprocess.Popen(
-                [str(program), "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+                [str(program), "0", *map(str, ends[1:])], stdin=ends[0], stdout=subprocess.PIPE, pass_fds=ends[1:]
             )
         except BaseException:
+            self._close_inputs()
             self._folder.cleanup()
             raise
+        finally:
+            for end in ends:
+                os.close(end)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
+        self.paths = tuple(f"/events/{number}" for number in range(self._streams))
         return self
 
     def write(self, lines: bytes) -> None:
-        assert self.process.stdin is not None
+        """Into the first stream."""
         view = memoryview(lines)
         while view:
-            view = view[self.process.stdin.write(view) or 0 :]
+            view = view[os.write(self.inputs[0], view) :]
+
+    def _close_inputs(self) -> None:
+        for start in self.inputs:
+            os.close(start)
+        self.inputs = []
 
     def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.close()
+        self._close_inputs()
         try:
             self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -79,50 +103,72 @@ class Reference:
         self._folder.cleanup()
 
 
-def steady(viewers: int, per_s: int, duration_s: float) -> tuple[Report, float, int]:
-    """A stream at a fixed rate. The report, the server's CPU seconds, and its private bytes per viewer."""
-    with Reference() as server:
-        before = memory(server.process.pid).uss_bytes
-        with Viewers(server.port, viewers) as crowd:
-            begun_cpu, begun = cpu_s(server.process.pid), time.monotonic()
-            count = int(per_s * duration_s)
-            for number in range(count):
-                # The schedule is absolute, so that a late line does not make all later ones late.
-                time.sleep(max(0.0, begun + number / per_s - time.monotonic()))
-                server.write(delta(number))
-            report = crowd.finish(count)
-            used = cpu_s(server.process.pid) - begun_cpu
-            each = (memory(server.process.pid).uss_bytes - before) // viewers
-            return report, used, each
+class Outcome(NamedTuple):
+    """One measured stream, of Perdure or of the reference."""
+
+    report: Report
+    cpu_s: float
+    """Of the server's process, while it was streaming."""
+    bytes_per_viewer: int
+
+    @property
+    def us_per_delivery(self) -> float:
+        return self.cpu_s / max(1, self.report.marks) * 1e6
+
+    @property
+    def deliveries_per_s(self) -> float:
+        return self.report.marks / max(self.report.read_s, 1e-9)
+
+    @property
+    def readers_were_the_limit(self) -> bool:
+        return self.report.cpu_s > READERS_ARE_THE_LIMIT * self.report.read_s
 
 
-def burst(viewers: int, count: int) -> tuple[Report, float]:
-    """As fast as the pipe takes it. The report and the server's CPU seconds."""
-    lines_per_write = 100
-    # Made beforehand, so that the agent is not the limit; the marks in them say nothing about latency then.
-    lines = [delta(number) for number in range(count)]
-    writes = [b"".join(lines[start : start + lines_per_write]) for start in range(0, count, lines_per_write)]
-    with Reference() as server, Viewers(server.port, viewers, light=True) as crowd:
-        begun_cpu = cpu_s(server.process.pid)
-        for write in writes:
-            server.write(write)
-        report = crowd.finish(count)
-        return report, cpu_s(server.process.pid) - begun_cpu
+def starts_ns(streams: int, per_s: int, after_s: float) -> list[int]:
+    """When each stream is to begin: soon, and spread over one interval, as agents don't keep time with each other."""
+    if not per_s:
+        return [0] * streams
+    begin = time.monotonic_ns() + int(after_s * 1e9)
+    return [begin + number * 1_000_000_000 // (streams * per_s) for number in range(streams)]
+
+
+def sleep_until(moment_ns: int) -> None:
+    time.sleep(max(0.0, (moment_ns - time.monotonic_ns()) / 1e9))
+
+
+def stream(agent: Path, *, viewers: int, per_s: int, count: int, streams: int = 1, light: bool = False) -> Outcome:
+    """The reference under the load agent: `count` deltas in each stream, at a rate or (0) as fast as it takes them."""
+    with ExitStack() as stack:
+        server = stack.enter_context(Reference(streams))
+        pid = server.process.pid
+        before = memory(pid).uss_bytes
+        crowd = stack.enter_context(Viewers(server.port, viewers, server.paths, light=light))
+        connected = memory(pid).uss_bytes
+        begun = cpu_s(pid)
+        starts = starts_ns(streams, per_s, LEAD_S + streams * LEAD_PER_STREAM_S)
+        agents = [
+            subprocess.Popen([str(agent), str(per_s), str(count), str(start)], stdout=end, stdin=subprocess.DEVNULL)
+            for end, start in zip(server.inputs, starts, strict=True)
+        ]
+        deadline = time.monotonic() + STREAM_EXTRA_S + (count / per_s if per_s else 0)
+        for running in agents:
+            running.wait(max(0.0, deadline - time.monotonic()))
+        report = crowd.finish(*[count] * streams)
+        return Outcome(report, cpu_s(pid) - begun, (connected - before) // viewers)
 
 
 def demonstrate() -> None:
-    viewers, per_s, duration_s = 2000, 20, 5.0
-    report, used, each = steady(viewers, per_s, duration_s)
-    print(f"{viewers} viewers x {per_s}/s for {duration_s:.0f} s: {report.marks} deliveries, "
-          f"{used / max(1, report.marks) * 1e6:.1f} us CPU each, p50 {report.p50_ms} ms, p99 {report.p99_ms} ms, "
-          f"lost {report.lost}, doubled {report.doubled}, {each} private bytes per viewer, "
-          f"reading cost {report.cpu_s} s")  # fmt: skip
-    report, used = burst(100, 100_000)
-    print(
-        f"burst of 100000 to 100 viewers: {report.marks / max(report.read_s, 1e-9) / 1e6:.2f} M deliveries/s, "
-        f"{used / max(1, report.marks) * 1e6:.3f} us CPU each, lost {report.lost}, doubled {report.doubled}, "
-        f"unequal {report.unequal}"
-    )
-    print(f"  server busy {used / report.read_s:.0%}, readers busy {report.cpu_s / report.read_s:.0%}")
-    if report.cpu_s / report.read_s > READERS_ARE_THE_LIMIT:
+    viewers, per_s = 2000, 20
+    with tempfile.TemporaryDirectory() as folder:
+        agent = compiled("agent", Path(folder))
+        steady = stream(agent, viewers=viewers, per_s=per_s, count=100)
+        burst = stream(agent, viewers=100, per_s=0, count=100_000, light=True)
+    report = steady.report
+    print(f"{viewers} viewers x {per_s}/s: {report.marks} deliveries, {steady.us_per_delivery:.1f} us CPU each, "
+          f"p50 {report.p50_ms} ms, p99 {report.p99_ms} ms, lost {report.lost}, doubled {report.doubled}, "
+          f"{steady.bytes_per_viewer} private bytes per viewer, reading cost {report.cpu_s} s")  # fmt: skip
+    print(f"burst of 100000 to 100 viewers: {burst.deliveries_per_s / 1e6:.2f} M deliveries/s, "
+          f"{burst.us_per_delivery:.3f} us CPU each, lost {burst.report.lost}, doubled {burst.report.doubled}, "
+          f"unequal {burst.report.unequal}")  # fmt: skip
+    if burst.readers_were_the_limit:
         print("  the readers were the limit: this rate is theirs, not the server's")

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure import __version__
 from perdure.config import Config, ConfigError, load
@@ -48,6 +49,7 @@ class Server:
         port: int = 0,
         config: Config | None = None,
         token: str | None = None,
+        http_protocol: type[HttpToolsProtocol] = TakeableProtocol,
     ) -> None:
         self.directory = DataDirectory(data)
         self.config = config or Config()
@@ -55,6 +57,7 @@ class Server:
         self.token = ""
         self._bind = (host, port)
         self._given_token = token
+        self._http_protocol = http_protocol
         self._http: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
@@ -125,7 +128,7 @@ class Server:
     async def _serve(self, listener: socket.socket) -> None:
         config = uvicorn.Config(
             make_app(self.sessions, self.hub, self.access),
-            http=TakeableProtocol,
+            http=self._http_protocol,
             ws="none",
             lifespan="off",
             access_log=False,

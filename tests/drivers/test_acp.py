@@ -52,7 +52,7 @@ def peer() -> Peer:
 
 
 def test_the_command_is_started_as_it_is_configured() -> None:
-    assert DRIVERS["acp"].command(["agent", "--acp"], StartSession("/srv/site")) == (["agent", "--acp"], {})
+    assert DRIVERS["acp"].command(["agent", "--acp"], StartSession("/srv/site"), "l") == (["agent", "--acp"], {})
 
 
 def test_initialize_offers_version_1_and_nothing_that_we_do_not_do(peer: Peer) -> None:

@@ -44,6 +44,10 @@ class ServerProcess:
     def client(self, *, patience_s: float = 0.0) -> Client:
         return Client(self.address, patience_s=patience_s)
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def start(self, port: int = 0) -> None:
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -59,7 +63,9 @@ class ServerProcess:
         deadline = time.monotonic() + START_LIMIT_S
         ready = select.select([self._process.stdout], [], [], deadline - time.monotonic())[0]
         line = self._process.stdout.readline() if ready else ""
-        assert "listening on" in line, f"the server did not start: {line!r} {self._errors.read_text()}"
+        if "listening on" not in line:
+            self.kill()
+            pytest.fail(f"the server did not start: {line!r} {self._errors.read_text()}")
         self.url = line.split()[-1]
 
     def kill(self) -> None:
@@ -110,7 +116,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     try:
         yield process
     finally:
-        if process._process is None:
+        if not process.is_running:
             process.start()
         process.run("stop", "--all")
         process.stop()

@@ -17,7 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 COLUMNS, LINES = 100, 30
-_SEQUENCE = re.compile(rb"\x1b\[([?<>=]?)([0-9;]*)([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][A-Za-z0-9]|\x1b[=>78cDEHM]")
+_SEQUENCE = re.compile(
+    rb"\x1b\[([?<>=]?)([0-9;]*)([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][A-Za-z0-9]|\x1b[=>78cDEHM]"
+)
 
 
 class Display:

@@ -31,6 +31,15 @@ def test_a_conversation_shows_text_tools_and_a_permission_that_is_answered_inlin
     assert chat.wait_end() == 0
 
 
+def test_tools_are_a_line_each_and_a_plan_is_told_as_it_is_done(chat: Terminal) -> None:
+    chat.enter("think deep thoughts\x1b\rplan read; write\x1b\redit notes.txt\x1b\rsay **bold** words")
+    chat.wait("Turn 1,")
+    lines = chat.text.splitlines()
+    assert [line for line in lines if line.startswith("[x]")] == ["[x] read", "[x] write"]
+    assert [line for line in lines if line.startswith("> Edited notes.txt +1 -0  ")]
+    assert "  deep thoughts" in lines and "bold words" in lines
+
+
 def test_a_denied_permission_carries_its_reason(chat: Terminal) -> None:
     chat.enter("permit Deploy")
     chat.wait("y/a/n>")
@@ -101,12 +110,11 @@ def test_a_server_that_is_killed_and_restarted_leaves_the_text_whole_and_the_dra
     chat.wait("Turn 1,")
     words = re.findall(r"\bw\d+\b", chat.text)
     assert words == [f"w{number}" for number in range(300)]
-    assert "> my draft" in chat.text
+    chat.wait("> my draft")
 
 
 def test_markdown_appears_once_in_the_scrollback_however_long_it_is(chat: Terminal) -> None:
-    lines = "\x1b\r".join(["hello", "what can you do"])
-    chat.enter(lines)
+    chat.enter("hello\x1b\rwhat can you do")
     chat.wait("Turn 1,")
     assert chat.text.count("plan read; write; check") == 1
     chat.enter("/new")

@@ -49,5 +49,6 @@ def title_of(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if len(line) <= TITLE_LENGTH:
         return line
-    cut = line[:TITLE_LENGTH].rsplit(" ", 1)[0]
-    return (cut if len(cut) > TITLE_LENGTH // 2 else line[: TITLE_LENGTH - 1]).rstrip() + "…"
+    room = line[: TITLE_LENGTH - 1]
+    words = room.rsplit(" ", 1)[0]
+    return (words if len(words) > TITLE_LENGTH // 2 else room).rstrip() + "…"

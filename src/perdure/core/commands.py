@@ -6,6 +6,8 @@ from msgspec import Struct
 
 
 class CreateSession(Struct, frozen=True, kw_only=True):
+    """Make a session. Not in the table: there is nothing yet that could refuse it."""
+
     session_id: str
     project: str | None
     agent: str
@@ -19,6 +21,8 @@ class CreateSession(Struct, frozen=True, kw_only=True):
 
 
 class SubmitMessage(Struct, frozen=True, kw_only=True):
+    """Start a turn with this message; if one runs, be refused, wait for its end, or interrupt it."""
+
     message_id: str
     text: str
     agent: str | None = None
@@ -28,10 +32,14 @@ class SubmitMessage(Struct, frozen=True, kw_only=True):
 
 
 class UnqueueMessage(Struct, frozen=True):
+    """Take back a message that waits."""
+
     message_id: str
 
 
 class AbortTurn(Struct, frozen=True):
+    """Interrupt the running turn. Again: nothing more happens."""
+
     reason: Literal["person", "interrupt", "turn_timeout", "silence"] = "person"
 
 
@@ -43,6 +51,8 @@ class EndSession(Struct, frozen=True):
 
 
 class AnswerPrompt(Struct, frozen=True, kw_only=True):
+    """Answer a permission request or a question. The first answer wins."""
+
     prompt_id: str
     option_id: str | None = None
     input: Any = None
@@ -53,11 +63,15 @@ class AnswerPrompt(Struct, frozen=True, kw_only=True):
 
 
 class SetConfig(Struct, frozen=True):
+    """Choose a model, a mode or another option that the agent offers."""
+
     config_id: str
     value: Any
 
 
 class UpdateSession(Struct, frozen=True, kw_only=True):
+    """Change what people keep about a session."""
+
     title: str | None = None
     summary: str | None = None
     labels: tuple[str, ...] | None = None

@@ -31,38 +31,53 @@ class Event(Struct, kw_only=True, tag_field="type", omit_defaults=False):
 
 
 class SessionCreated(Event, tag="session_created"):
+    """A session was made; `session` is what it looked like then."""
+
     session: dict[str, Any]
 
 
 class UserMessage(Event, tag="user_message"):
+    """A message that a turn begins with."""
+
     message_id: str
     text: str
     agent: str
     attachments: list[dict[str, Any]] = []
+    origin: Literal["person", "agent"] = "person"
 
 
 class TurnStart(Event, tag="turn_start"):
+    """A turn begins. `live` and `resumed`: its agent holds the conversation; `fresh`: it is told all of it."""
+
     run_id: str
     message_id: str
     agent: str
     context: Context
     context_reason: str
     native_session_id: str | None = None
+    origin: Literal["person", "agent"] = "person"
+    """`agent`: it began by itself, and nothing is to be sent."""
 
 
 class AssistantText(Event, tag="assistant_text"):
+    """A piece of the answer. Pieces of one `block` belong together."""
+
     decisive: ClassVar[bool] = False
     block: int
     delta: str
 
 
 class AssistantThinking(Event, tag="assistant_thinking"):
+    """A piece of what the agent thought."""
+
     decisive: ClassVar[bool] = False
     block: int
     delta: str
 
 
 class ToolUse(Event, tag="tool_use"):
+    """The agent uses a tool."""
+
     tool_id: str
     name: str
     kind: str = "other"
@@ -72,6 +87,8 @@ class ToolUse(Event, tag="tool_use"):
 
 
 class ToolUpdate(Event, tag="tool_update"):
+    """What is known of a running tool by now; fields that are null did not change."""
+
     decisive: ClassVar[bool] = False
     tool_id: str
     status: ToolStatus = "in_progress"
@@ -84,6 +101,8 @@ class ToolUpdate(Event, tag="tool_update"):
 
 
 class ToolResult(Event, tag="tool_result"):
+    """A tool is done."""
+
     tool_id: str
     status: ToolStatus = "completed"
     content: str | None = None
@@ -101,11 +120,13 @@ class PlanEntry(Struct):
 
 
 class Plan(Event, tag="plan"):
+    """The agent's plan as it is now; the last one of a turn counts."""
+
     entries: list[PlanEntry]
 
 
 class Usage(Event, tag="usage"):
-    """Absolute figures of this turn so far; the last one of a turn counts."""
+    """Tokens and cost of the turn so far, absolute; the last one of a turn counts."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -117,6 +138,8 @@ class Usage(Event, tag="usage"):
 
 
 class TurnEnd(Event, tag="turn_end"):
+    """A turn is over, and nothing of it is open any more."""
+
     stop_reason: StopReason
     exit_code: int | None = None
     duration_ms: int = 0
@@ -130,10 +153,12 @@ class TurnEnd(Event, tag="turn_end"):
 
 
 class WaitingForInput(Event, tag="waiting_for_input"):
-    pass
+    """The session waits for a message."""
 
 
 class SessionEnd(Event, tag="session_end"):
+    """The session is over: `completed`, `stopped`, `timed-out` or `failed`."""
+
     status: str
     reason: str
 
@@ -161,6 +186,8 @@ class Question(Struct):
 
 
 class PendingPrompt(Event, tag="pending_prompt"):
+    """The agent asks for permission or puts a question, and waits."""
+
     prompt_id: str
     kind: Literal["permission", "question"]
     title: str
@@ -173,7 +200,7 @@ class PendingPrompt(Event, tag="pending_prompt"):
 
 
 class PromptResolved(Event, tag="prompt_resolved"):
-    """`answer` is what the agent is told, so that a new owner can deliver it."""
+    """A prompt waits no longer. `answer` is what the agent is told, so that a new owner can deliver it."""
 
     prompt_id: str
     by: Literal["person", "rule", "agent", "server"]
@@ -186,6 +213,8 @@ class PromptResolved(Event, tag="prompt_resolved"):
 
 
 class MessageQueued(Event, tag="message_queued"):
+    """A message waits for the running turn to end."""
+
     message_id: str
     text: str
     agent: str | None = None
@@ -195,6 +224,8 @@ class MessageQueued(Event, tag="message_queued"):
 
 
 class MessageUnqueued(Event, tag="message_unqueued"):
+    """A message waits no longer: it is sent now, was taken back, or the session ended."""
+
     message_id: str
     text: str
     reason: Literal["sent", "removed", "session_ended"] = "removed"
@@ -207,7 +238,7 @@ class AbortRequested(Event, tag="abort_requested"):
 
 
 class SessionUpdated(Event, tag="session_updated"):
-    """Only what changed is set."""
+    """Summary, labels or archive were changed; what is null was not."""
 
     summary: str | None = None
     labels: list[str] | None = None
@@ -215,12 +246,14 @@ class SessionUpdated(Event, tag="session_updated"):
 
 
 class Title(Event, tag="title"):
+    """The session is called this from now on."""
+
     title: str
     by: Literal["person", "message", "agent"] = "person"
 
 
 class Config(Event, tag="config"):
-    """A person's choice (`requested`) or what the agent says is so."""
+    """The value of an agent's option: a person's choice (`requested`), or what the agent says is so."""
 
     config_id: str
     value: Any
@@ -232,7 +265,7 @@ class Config(Event, tag="config"):
 
 
 class AgentLaunched(Event, tag="agent_launched"):
-    """Recorded before anything is spawned: a launch that is not here never ran."""
+    """A process is about to be started. Recorded before anything is spawned: a launch that is not here never ran."""
 
     launch_id: str
     agent: str
@@ -243,6 +276,8 @@ class AgentLaunched(Event, tag="agent_launched"):
 
 
 class AgentAttached(Event, tag="agent_attached"):
+    """The agent's process is ready, with its own session."""
+
     agent: str
     pid: int | None
     native_session_id: str | None
@@ -254,6 +289,8 @@ class AgentAttached(Event, tag="agent_attached"):
 
 
 class AgentDetached(Event, tag="agent_detached"):
+    """The session has let go of its process."""
+
     agent: str
     pid: int | None
     native_session_id: str | None
@@ -270,27 +307,37 @@ class ContextFallback(Event, tag="context_fallback"):
 
 
 class DriverFallback(Event, tag="driver_fallback"):
+    """The agent is spoken to in another way from now on."""
+
     from_driver: str = msgspec.field(name="from")
     to: str
     reason: str
 
 
 class HistoryChanged(Event, tag="history_changed"):
+    """What was said was edited, cut off or taken back."""
+
     change: str
     bumped: list[str]
 
 
 class WaitingUntil(Event, tag="waiting_until"):
+    """Nothing can go on before this time (a usage limit); null: it can again."""
+
     until: str | None
     reason: str
 
 
 class System(Event, tag="system"):
+    """Something that a person may want to know."""
+
     message: str
     code: str
 
 
 class Error(Event, tag="error"):
+    """Something went wrong; `message` says what, `detail` is the end of what the agent wrote to stderr."""
+
     message: str
     code: str
     detail: str | None = None

@@ -66,6 +66,7 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
         context=event.context,
         context_reason=event.context_reason,
         native_session_id=event.native_session_id,
+        origin=event.origin,
     )
     _mark_used(state)
 
@@ -116,7 +117,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
     if event.poisoned:
         _poison(state, turn.agent)
     attached = state.attached
-    if event.confirmed and attached is not None and attached.agent == turn.agent:
+    if event.confirmed and attached is not None and attached.opened and attached.agent == turn.agent:
         binding = state.bindings.get(turn.agent)
         if binding is not None and binding.native_session_id == attached.native_session_id:
             binding.confirmed = True
@@ -141,7 +142,7 @@ def _tool_result(state: Session, event: ev.ToolResult) -> None:
 
 
 def _usage(state: Session, event: ev.Usage) -> None:
-    if state.turn is None:
+    if state.turn is None or not state.working or event.turn != state.turn.turn:
         return
     figures: dict[str, Any] = dict(state.turn.usage or {})
     for key in (*TOTALS, "context_used", "context_size"):
@@ -176,8 +177,11 @@ def _message_queued(state: Session, event: ev.MessageQueued) -> None:
         fresh=event.fresh,
         attachments=event.attachments,
         queued_at=event.at,
+        first=event.first,
     )
-    state.queue.insert(0 if event.first else len(state.queue), queued)
+    # Those that interrupt go before those that wait, in their own order.
+    ahead = sum(waiting.first for waiting in state.queue) if event.first else len(state.queue)
+    state.queue.insert(ahead, queued)
 
 
 def _message_unqueued(state: Session, event: ev.MessageUnqueued) -> None:
@@ -206,7 +210,7 @@ def _title(state: Session, event: ev.Title) -> None:
 
 def _config(state: Session, event: ev.Config) -> None:
     if event.options is not None:
-        state.config_options = event.options
+        state.config_options = _own(event.options)
     if event.config_id == "available_commands":
         return
     if event.requested:
@@ -219,6 +223,11 @@ def _config(state: Session, event: ev.Config) -> None:
         state.model = str(event.value)
     elif event.config_id == "mode":
         state.mode = str(event.value)
+
+
+def _own(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A copy: the current values are kept up to date in it, and an event must not change after it was made."""
+    return [dict(option) for option in options]
 
 
 def _agent_launched(state: Session, event: ev.AgentLaunched) -> None:
@@ -243,7 +252,7 @@ def _agent_attached(state: Session, event: ev.AgentAttached) -> None:
     for key in ("models", "modes", "config_options"):
         value = getattr(event, key)
         if value is not None:
-            setattr(state, key, value)
+            setattr(state, key, _own(value) if key == "config_options" else value)
     if state.working and state.turn is not None and state.turn.agent == attached.agent:
         attached.used = True
         _bind(state, attached)

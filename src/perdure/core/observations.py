@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from perdure.core.events import StopReason
+
 
 class SessionOpened(Struct, frozen=True):
     """The agent's own session is there. `resumed` says that it is the one that was asked for."""
@@ -45,12 +47,23 @@ class TurnFinished(Struct, frozen=True):
     """The agent's own word that the turn is over. `poisoned`: its native session can't be used again."""
 
     turn: int
-    stop_reason: str
+    stop_reason: StopReason
     error_code: str | None = None
     error_message: str | None = None
     poisoned: bool = False
+    sent: bool = True
+    """The agent was given the message; else its native session does not hold this turn."""
     cost_usd: float | None = None
     input_bytes: int = 0
+    leaves: bool = False
+    """The process ends now and another one takes the next turn."""
+
+
+class TurnBegun(Struct, frozen=True):
+    """The agent began a turn that nobody asked for (a background task ended). Its content has turn 0, and so has its
+    TurnFinished: the machine knows which turn that is."""
+
+    message: str
 
 
 class Noise(Struct, frozen=True):

@@ -23,6 +23,18 @@ CONTENT = (
     ev.PendingPrompt,
 )
 ANY_TIME = (ev.Usage, ev.Config, ev.Title, ev.System)
+AGENTS_OWN = 0
+"""The turn of what an agent does that nobody asked for."""
+
+OBSERVED: dict[str, dict[str, tuple[str, ...]]] = {
+    # fact: {phase: where it may lead}; no other fact changes the phase, and none does where it is not listed.
+    "TurnFinished": {"working": ("idle", "working"), "aborting": ("idle", "working")},
+    "StartFailed": {"working": ("idle", "working"), "aborting": ("idle", "working")},
+    "ResumeRefused": {"working": ("working", "idle"), "aborting": ("idle", "working")},
+    "AgentExited": {"working": ("working", "idle"), "aborting": ("idle", "working")},
+    "TurnBegun": {"idle": ("working",)},
+}
+"""Where two are listed after a turn's end, the second is the start of the next waiting message."""
 
 
 def deltas_only(state: Session, launch_id: str, observations: Sequence[Any]) -> bool:
@@ -59,8 +71,9 @@ def observe(
 
 def _content(decision: Decision, event: Any) -> None:
     state = decision.state
-    if not state.working or state.turn is None or event.turn != state.turn.turn:
+    if not state.working or state.turn is None or event.turn not in (state.turn.turn, AGENTS_OWN):
         return
+    event.turn = state.turn.turn
     if not isinstance(event, ev.PendingPrompt):
         decision.emit(event)
         return
@@ -86,6 +99,8 @@ def _resolve(decision: Decision, prompt: ev.PendingPrompt, by: Any, outcome: Any
 def _any_time(decision: Decision, event: Any) -> None:
     state = decision.state
     running = state.turn.turn if state.working and state.turn else None
+    if event.turn == AGENTS_OWN:
+        event.turn = running
     if event.turn is not None and event.turn != running:
         return
     if isinstance(event, ev.Title) and state.title_by == "person":
@@ -113,18 +128,26 @@ def _opened(decision: Decision, fact: ob.SessionOpened, pid: int | None) -> None
 def _resume_refused(decision: Decision, fact: ob.ResumeRefused) -> None:
     """The same turn goes on, once, with the full transcript. The refused id is never used again."""
     state = decision.state
-    if state.working and state.turn is not None and state.turn.attempt == 1 and not state.turn.tool_ran:
-        if not fact.reopens:
+    if state.turn is not None and _may_start_over(state):
+        if fact.reopens:
+            close_prompts(decision, "withdrawn")
+        else:
             detach(decision, "resume_refused")
         decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=fact.reason, poisoned=True))
     else:
         _start_failed(decision, ob.StartFailed("resume_refused", fact.reason))
 
 
+def _may_start_over(state: Session) -> bool:
+    """Whether the running turn may be sent once more: only once, and only if nothing was done in it."""
+    turn = state.turn
+    sent_once = turn is not None and turn.attempt == 1 and turn.origin == "person"
+    return state.phase == "working" and turn is not None and sent_once and not turn.tool_ran
+
+
 def _start_failed(decision: Decision, fact: ob.StartFailed) -> None:
     state = decision.state
     error = ev.Error(code=fact.code, message=fact.message)
-    close_prompts(decision, "agent_lost")
     detach(decision, fact.code)
     if state.working:
         finish_turn(decision, "failed", error=error)
@@ -145,36 +168,49 @@ def _withdrawn(decision: Decision, fact: ob.PromptWithdrawn) -> None:
 
 def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
     state = decision.state
-    if not state.working or state.turn is None or fact.turn != state.turn.turn:
+    if not state.working or state.turn is None:
         return
-    error = None
-    stop_reason: Any = fact.stop_reason
-    if state.abort_reason in ("turn_timeout", "silence"):
-        stop_reason, error = "timed_out", _timed_out(state)
-    elif state.phase == "aborting":
-        stop_reason = "cancelled"
-    elif fact.error_message is not None:
-        stop_reason = "failed"
-        error = ev.Error(code=fact.error_code or "agent_error", message=fact.error_message)
+    if fact.turn != (state.turn.turn if state.turn.origin == "person" else AGENTS_OWN):
+        return
+    failed = fact.stop_reason == "failed" or fact.error_message is not None
+    message = fact.error_message or "The agent gave no reason."
     if fact.poisoned:
         detach(decision, "native_session_poisoned")
     finish_turn(
         decision,
-        stop_reason,
-        error=error,
-        confirmed=not fact.poisoned and fact.error_message is None and fact.stop_reason != "failed",
+        "failed" if failed else fact.stop_reason,
+        error=ev.Error(code=fact.error_code or "agent_error", message=message) if failed else None,
+        confirmed=fact.sent and not fact.poisoned and not failed,
         poisoned=fact.poisoned,
         cost_usd=fact.cost_usd,
         input_bytes=fact.input_bytes,
     )
+    if fact.leaves:
+        detach(decision, "turn_over")
     continue_queue(decision)
 
 
-def _timed_out(state: Session) -> ev.Error:
-    what = "ran longer than its limit" if state.abort_reason == "turn_timeout" else "was silent longer than its limit"
-    return ev.Error(
-        code=str(state.abort_reason),
-        message=f"The turn {what} and was stopped. What was said is kept; send a message to go on.",
+def _turn_begun(decision: Decision, fact: ob.TurnBegun) -> None:
+    """The agent works by itself: a turn like any other, but with nothing to send."""
+    state = decision.state
+    if state.phase != "idle" or state.attached is None or not state.attached.opened:
+        return
+    number = state.last_turn + 1
+    message_id = f"{state.id}.{number}"
+    decision.emit(
+        ev.UserMessage(turn=number, message_id=message_id, text=fact.message, agent=state.agent, origin="agent")
+    )
+    decision.emit(
+        ev.TurnStart(
+            turn=number,
+            run_id=message_id,
+            message_id=message_id,
+            agent=state.agent,
+            context="live",
+            context_reason="agent_began",
+            native_session_id=state.attached.native_session_id,
+            origin="agent",
+        )
     )
 
 
@@ -194,28 +230,22 @@ def _exited(decision: Decision, fact: ob.AgentExited) -> None:
     state = decision.state
     attached, turn = state.attached, state.turn
     assert attached is not None
-    if state.phase == "working" and turn is not None and turn.attempt == 1:
+    if turn is not None and _may_start_over(state):
         resuming = turn.context == "resumed" and not attached.opened
-        if (not fact.delivered and fact.how != "spawn_failed") or resuming:
+        if fact.how != "spawn_failed" and (resuming or not fact.delivered):
             detach(decision, "exited")
             decision.emit(
                 ev.ContextFallback(turn=turn.turn, reason=f"agent_gone: {exit_words(fact)}", poisoned=resuming)
             )
             return
     if state.working and turn is not None:
-        error: ev.Error | None = ev.Error(
+        error = ev.Error(
             code="agent_exited",
             message=f"The agent {exit_words(fact)}. What it said is kept; send a message to go on.",
             detail=fact.stderr or None,
         )
-        stop_reason: Any = "failed"
-        if state.abort_reason in ("turn_timeout", "silence"):
-            stop_reason, error = "timed_out", _timed_out(state)
-        elif state.phase == "aborting":
-            stop_reason, error = "cancelled", None
-        close_prompts(decision, "agent_lost")
         detach(decision, exit_reason(fact))
-        finish_turn(decision, stop_reason, exit_code=fact.exit_code, error=error, input_bytes=fact.input_bytes)
+        finish_turn(decision, "failed", exit_code=fact.exit_code, error=error, input_bytes=fact.input_bytes)
         continue_queue(decision)
     else:
         detach(decision, exit_reason(fact))
@@ -246,6 +276,7 @@ _HANDLERS: dict[type[Any], Callable[[Decision, Any], None]] = {
     ob.ResumeRefused: _resume_refused,
     ob.StartFailed: _start_failed,
     ob.PromptWithdrawn: _withdrawn,
+    ob.TurnBegun: _turn_begun,
     ob.TurnFinished: _turn_finished,
     ob.Noise: _noise,
     ob.AgentExited: _exited,

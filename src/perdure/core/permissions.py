@@ -31,10 +31,11 @@ def answer_by_rule(rules: list[Rule], prompt: PendingPrompt) -> PromptOption | N
     """The option that the first matching rule chooses, or None: ask the person."""
     if prompt.kind != "permission":
         return None
-    names = {prompt.tool, prompt.title} - {None, ""}
     text = subject(prompt.input)
     for rule in rules:
-        if any(fnmatchcase(str(name), rule.tool) for name in names) and fnmatchcase(text, rule.pattern):
+        # A title is free text that a model may have written: it can hold a request back, never let one through.
+        names = [prompt.tool or ""] if rule.action == "allow" else [prompt.tool or "", prompt.title]
+        if any(fnmatchcase(name, rule.tool) for name in names) and fnmatchcase(text, rule.pattern):
             if rule.action == "ask":
                 return None
             wanted = ("allow_once", "allow_always") if rule.action == "allow" else ("reject_once", "reject_always")

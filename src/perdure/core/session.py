@@ -25,19 +25,19 @@ from perdure.core.resume import AgentFacts, Plan, resolve_resume
 from perdure.core.state import Queued, Session, Turn, fork
 from perdure.core.view import public_session
 
-ALLOWED: dict[str, dict[str, str]] = {
-    # command: {phase: what it leads to}; a phase that is not listed refuses.
-    "SubmitMessage": {"idle": "working", "working": "working", "aborting": "aborting"},
-    "UnqueueMessage": {"working": "working", "aborting": "aborting", "idle": "idle"},
-    "AbortTurn": {"working": "aborting", "aborting": "aborting"},
-    "EndSession": {"idle": "ended", "working": "ended", "aborting": "ended"},
-    "AnswerPrompt": {"working": "working", "aborting": "aborting", "idle": "idle"},
-    "SetConfig": {"idle": "idle", "working": "working", "aborting": "aborting"},
-    "UpdateSession": {"idle": "idle", "working": "working", "aborting": "aborting", "ended": "ended"},
-    "DetachAgent": {"idle": "idle"},
-    "ExpireTurnClock": {"working": "aborting"},
-    "PrepareLaunch": {"idle": "idle", "working": "working", "aborting": "aborting"},
-    "GiveUpTurn": {"working": "idle", "aborting": "idle"},
+ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
+    # command: {phase: where it may lead}; a phase that is not listed refuses.
+    "SubmitMessage": {"idle": ("working",), "working": ("working", "aborting"), "aborting": ("aborting",)},
+    "UnqueueMessage": {"working": ("working",), "aborting": ("aborting",)},
+    "AbortTurn": {"working": ("aborting",), "aborting": ("aborting",)},
+    "EndSession": {"idle": ("ended",), "working": ("ended",), "aborting": ("ended",)},
+    "AnswerPrompt": {"working": ("working",)},
+    "SetConfig": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
+    "UpdateSession": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",), "ended": ("ended",)},
+    "DetachAgent": {"idle": ("idle",)},
+    "ExpireTurnClock": {"working": ("working", "aborting")},
+    "PrepareLaunch": {"working": ("working",), "aborting": ("aborting",)},
+    "GiveUpTurn": {"working": ("idle", "working"), "aborting": ("idle", "working")},
 }
 
 
@@ -90,8 +90,12 @@ def decide(state: Session, command: cmd.Command, world: World) -> Decision:
 def _refusal(state: Session, command: cmd.Command) -> Refused:
     if state.phase == "ended":
         return Refused("session_ended", f"The session has ended ({state.status}). Start a new one.", state="ended")
-    if isinstance(command, cmd.AbortTurn):
-        return Refused("no_turn_active", "No turn is running, so there is nothing to abort.", state=state.state)
+    if isinstance(command, cmd.AnswerPrompt):
+        return _no_such_prompt(state, command.prompt_id)
+    if isinstance(command, cmd.UnqueueMessage):
+        return _no_such_message()
+    if state.phase == "idle":
+        return Refused("no_turn_active", "No turn is running, so there is nothing to stop.", state=state.state)
     return busy(state)
 
 
@@ -157,8 +161,10 @@ def start_turn(decision: Decision, message: Queued) -> None:
 
 
 def detach(decision: Decision, reason: str) -> None:
+    """Let the process go. What it asked can't be answered any more."""
     attached = decision.state.attached
     if attached is not None:
+        close_prompts(decision, "agent_lost")
         decision.emit(
             ev.AgentDetached(
                 agent=attached.agent,
@@ -182,9 +188,14 @@ def finish_turn(
     input_bytes: int | None = None,
     prompts: str = "withdrawn",
 ) -> None:
-    """The one way a turn ends: nothing of it stays open, and the queue goes on."""
+    """The one way a turn ends: nothing of it stays open. If it was asked to stop, it ends as what asked says, whatever
+    the agent made of it."""
     state, turn = decision.state, decision.state.turn
     assert turn is not None and state.working
+    if state.abort_reason in ("turn_timeout", "silence"):
+        stop_reason, error = "timed_out", _timed_out(state.abort_reason)
+    elif state.phase == "aborting":
+        stop_reason, error = "cancelled", None
     close_prompts(decision, prompts)
     for tool_id in list(turn.open_tools):
         decision.emit(
@@ -205,6 +216,13 @@ def finish_turn(
             confirmed=confirmed,
             poisoned=poisoned,
         )
+    )
+
+
+def _timed_out(reason: str) -> ev.Error:
+    what = "ran longer than its limit" if reason == "turn_timeout" else "was silent longer than its limit"
+    return ev.Error(
+        code=reason, message=f"The turn {what} and was stopped. What was said is kept; send a message to go on."
     )
 
 
@@ -271,7 +289,11 @@ def _unqueue(decision: Decision, command: cmd.UnqueueMessage) -> None:
         if queued.message_id == command.message_id:
             decision.emit(ev.MessageUnqueued(message_id=queued.message_id, text=queued.text))
             return
-    raise Refused("not_found", "No such message is waiting; it may have been sent already.")
+    raise _no_such_message()
+
+
+def _no_such_message() -> Refused:
+    return Refused("not_found", "No such message is waiting; it may have been sent already.")
 
 
 # Ending things ------------------------------------------------------------------------------------------------------
@@ -305,15 +327,17 @@ def _expire_turn_clock(decision: Decision, command: cmd.ExpireTurnClock) -> None
     turn = decision.state.turn
     if turn is None or turn.turn != command.turn or decision.state.prompts:
         return
-    minutes = f"{command.limit_s:g} s" if command.limit_s < 120 else f"{command.limit_s / 60:g} min"
+    if command.clock == "silence" and turn.open_tools:
+        return
+    limit = f"{command.limit_s:g} s" if command.limit_s < 120 else f"{command.limit_s / 60:g} min"
     if command.clock == "turn":
         decision.emit(
-            ev.System(turn=turn.turn, code="turn_timeout", message=f"The turn ran for {minutes} and is being stopped.")
+            ev.System(turn=turn.turn, code="turn_timeout", message=f"The turn ran for {limit} and is being stopped.")
         )
         abort(decision, "turn_timeout")
         return
     what = "It is being stopped." if command.abort else "It goes on; abort it if it is stuck."
-    decision.emit(ev.System(turn=turn.turn, code="silence", message=f"The agent was silent for {minutes}. {what}"))
+    decision.emit(ev.System(turn=turn.turn, code="silence", message=f"The agent was silent for {limit}. {what}"))
     if command.abort:
         abort(decision, "silence")
 
@@ -323,6 +347,7 @@ def _detach_agent(decision: Decision, command: cmd.DetachAgent) -> None:
 
 
 def _prepare_launch(decision: Decision, command: cmd.PrepareLaunch) -> None:
+    detach(decision, "launched_again")
     decision.emit(
         ev.AgentLaunched(
             launch_id=command.launch_id,
@@ -336,15 +361,8 @@ def _prepare_launch(decision: Decision, command: cmd.PrepareLaunch) -> None:
 
 
 def _give_up_turn(decision: Decision, command: cmd.GiveUpTurn) -> None:
-    state = decision.state
-    close_prompts(decision, "agent_lost")
     detach(decision, command.code)
-    if state.abort_reason in ("person", "interrupt"):
-        finish_turn(decision, "cancelled")
-    else:
-        timed_out = state.phase == "aborting"
-        error = ev.Error(code=command.code, message=command.message)
-        finish_turn(decision, "timed_out" if timed_out else "failed", error=error)
+    finish_turn(decision, "failed", error=ev.Error(code=command.code, message=command.message))
     continue_queue(decision)
 
 
@@ -355,9 +373,7 @@ def _answer_prompt(decision: Decision, command: cmd.AnswerPrompt) -> None:
     state = decision.state
     prompt = state.prompts.get(command.prompt_id)
     if prompt is None:
-        if command.prompt_id in state.resolved_prompts:
-            raise Refused("prompt_resolved", "This prompt has been answered already.")
-        raise Refused("not_found", "No such prompt. See the session's prompts for those that wait.")
+        raise _no_such_prompt(state, command.prompt_id)
     outcome, answer = read_answer(prompt, command)
     decision.emit(
         ev.PromptResolved(
@@ -369,6 +385,12 @@ def _answer_prompt(decision: Decision, command: cmd.AnswerPrompt) -> None:
             answer=answer,
         )
     )
+
+
+def _no_such_prompt(state: Session, prompt_id: str) -> Refused:
+    if prompt_id in state.resolved_prompts:
+        return Refused("prompt_resolved", "This prompt has been answered already, or its turn has ended.")
+    return Refused("not_found", "No such prompt. See the session's prompts for those that wait.")
 
 
 def _set_config(decision: Decision, command: cmd.SetConfig) -> None:

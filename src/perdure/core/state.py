@@ -32,6 +32,7 @@ class Turn(Struct, kw_only=True):
     input_bytes: int | None = None
 
     native_session_id: str | None = None
+    origin: str = "person"
     attempt: int = 1
     tool_ran: bool = False
     open_tools: list[str] = field(default_factory=list)
@@ -46,6 +47,8 @@ class Queued(Struct, kw_only=True):
     fresh: bool = False
     attachments: list[dict[str, Any]] = field(default_factory=list)
     queued_at: str = ""
+    first: bool = False
+    """Sent as an interruption: it goes before those that were content to wait."""
 
 
 class Binding(Struct, kw_only=True):
@@ -131,8 +134,9 @@ class Session(Struct, kw_only=True):
         return "processing" if self.working else self.phase
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Session)
+# JSON and not MessagePack: an agent's input may hold integers of any size, and MessagePack has 64 bits.
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Session)
 
 
 def dump(state: Session) -> bytes:

@@ -66,7 +66,10 @@ def answer_text(view: TurnView) -> str:
 
 def compose(context: str, history: History | None, turns: Iterable[int], message: str) -> str:
     """What is sent to the agent: the message alone where it holds the context, else all of the conversation."""
-    if context != "fresh" or history is None:
+    if context != "fresh":
+        return message
+    if history is None:
+        assert not list(turns), "a fresh turn is told the turns before it"
         return message
     entries = history.entries(turns)
     return wrap(entries, message) if entries else message

@@ -124,6 +124,12 @@ class TurnView:
                     self.text_offset += dropped
 
     def _tool_use(self, event: ev.ToolUse) -> None:
+        known = self.tools.get(event.tool_id)
+        if known is not None:
+            known.update(name=event.name, kind=event.kind, title=event.title or known["title"])
+            if event.input is not None:
+                known["input"] = event.input
+            return
         tool = {
             "type": "tool",
             "tool_id": event.tool_id,

@@ -6,7 +6,10 @@ the conformance suite picks it up.
 
 from perdure.drivers.acp import AcpDriver
 from perdure.drivers.base import Driver
+from perdure.drivers.claude import ClaudeResumeDriver, ClaudeStreamDriver
 
 DRIVERS: dict[str, Driver] = {
     AcpDriver.name: AcpDriver(),
+    ClaudeStreamDriver.name: ClaudeStreamDriver(),
+    ClaudeResumeDriver.name: ClaudeResumeDriver(),
 }

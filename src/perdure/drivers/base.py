@@ -20,6 +20,7 @@ from perdure.core.observations import (
     ResumeRefused,
     SessionOpened,
     StartFailed,
+    TurnBegun,
     TurnFinished,
 )
 
@@ -41,6 +42,7 @@ __all__ = [
     "StartFailed",
     "StartSession",
     "Step",
+    "TurnBegun",
     "TurnFinished",
 ]
 
@@ -97,7 +99,7 @@ Order = StartSession | SendPrompt | CancelTurn | AnswerPrompt | SetConfig | Clos
 # Plan, Usage, PendingPrompt, Config, Title, System), each with the `turn` it belongs to; the rest is in
 # core/observations.py, because the machine reads it.
 
-Observation = Event | SessionOpened | ResumeRefused | StartFailed | PromptWithdrawn | TurnFinished | Noise
+Observation = Event | SessionOpened | ResumeRefused | StartFailed | PromptWithdrawn | TurnBegun | TurnFinished | Noise
 
 
 class Step(NamedTuple):
@@ -136,7 +138,7 @@ class Driver(Protocol):
     reopens: bool
     """After ResumeRefused the same process can open a new session; else it is launched anew."""
 
-    def command(self, argv: list[str], order: StartSession) -> Command:
+    def command(self, argv: list[str], order: StartSession, launch_id: str) -> Command:
         """The command line and extra environment for a launch, from the agent's configured command."""
         ...
 

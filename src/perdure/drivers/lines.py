@@ -23,6 +23,11 @@ class LineFramer:
         """Where the next chunk must come from."""
         return self.consumed + self._held + self._dropped
 
+    @property
+    def skipping(self) -> bool:
+        """Inside a line that is too long to be kept."""
+        return self._dropped > 0
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes, without their newline."""
         first = chunk.find(b"\n")

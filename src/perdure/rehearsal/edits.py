@@ -23,8 +23,8 @@ class EditRefused(Exception):
     """The edit was not made; the message says why."""
 
 
-def add_line(workdir: str, path: str) -> Edit:
-    """Adds `rehearsed N`, where N counts such lines, to a file that is made if need be."""
+def plan_line(workdir: str, path: str) -> Edit:
+    """What `add_line` would do now."""
     try:
         root = os.path.realpath(workdir)
         target = os.path.realpath(os.path.join(root, path))
@@ -34,13 +34,21 @@ def add_line(workdir: str, path: str) -> Edit:
         lines = (old or "").splitlines()
         number = 1 + sum(line.startswith("rehearsed ") for line in lines)
         start = f"{old}\n" if old and not old.endswith("\n") else old or ""
-        new = f"{start}rehearsed {number}\n"
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "w", encoding="utf-8", newline="") as file:
-            file.write(new)
     except (OSError, ValueError) as error:
         raise EditRefused(f"refused: {path}: {error}") from error
-    return Edit(target, old, new)
+    return Edit(target, old, f"{start}rehearsed {number}\n")
+
+
+def add_line(workdir: str, path: str) -> Edit:
+    """Adds `rehearsed N`, where N counts such lines, to a file that is made if need be."""
+    edit = plan_line(workdir, path)
+    try:
+        os.makedirs(os.path.dirname(edit.path), exist_ok=True)
+        with open(edit.path, "w", encoding="utf-8", newline="") as file:
+            file.write(edit.new)
+    except (OSError, ValueError) as error:
+        raise EditRefused(f"refused: {path}: {error}") from error
+    return edit
 
 
 def _read(path: str) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from perdure.core.transcript_text import unwrap
 
 LIST_LIMIT_SESSIONS = 100
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SUFFIX = ".ndjson"
 
 
@@ -67,6 +67,10 @@ class Session:
         """Role and text of everything heard and said, as it was, in order."""
         return [(record["type"], record["text"]) for record in self._records if record["type"] in ("user", "assistant")]
 
+    def context(self) -> list[dict[str, Any]]:
+        """The records that a fork takes with it: all but those that are about this session alone."""
+        return [record for record in self._records if record["type"] not in ("session", "resume")]
+
     def recall(self) -> list[str]:
         """Every user message that the context holds: heard by itself, or told in a transcript or catch-up."""
         messages: list[str] = []
@@ -102,16 +106,23 @@ class Memory:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def create(self, workdir: str) -> Session:
+    def create(self, workdir: str, session_id: str | None = None) -> Session:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        session_id = str(uuid.uuid4())
+        session_id = session_id or str(uuid.uuid4())
         session = Session(self._path(session_id), session_id, [])
         session._append({"type": "session", "id": session_id, "workdir": workdir})
         return session
 
+    def fork(self, session: Session, session_id: str | None = None) -> Session:
+        """A new session that holds what this one holds."""
+        copy = self.create(session.workdir, session_id)
+        for record in session.context():
+            copy._append(dict(record))
+        return copy
+
     def open(self, session_id: str) -> Session | None:
         """None if there is no such session, or the id is not one of ours (and so never a path)."""
-        if not _ID.fullmatch(session_id):
+        if not SESSION_ID.fullmatch(session_id):
             return None
         try:
             with open(self._path(session_id), "rb") as file:

@@ -1,6 +1,6 @@
 """The performance: the verbs of one message as a sequence of acts, in no protocol's words.
 
-Above: a dialect (acp.py) takes the acts one by one, shows each in its own protocol, and sends back what an act
+Above: a dialect (acp.py, claude.py) takes the acts one by one, shows each in its own protocol, and sends back what an act
 asks for. Below: verbs.py says what is to be done; edits.py and the system do it.
 It is a generator, so a dialect cancels by no longer asking: nothing runs between two acts, and waiting is itself
 an act. It never writes to the client and keeps no memory of its own.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Generator, Iterator
 from typing import Literal, NamedTuple
 
-from perdure.rehearsal.edits import Edit, EditRefused, add_line
+from perdure.rehearsal.edits import Edit, EditRefused, add_line, plan_line
 from perdure.rehearsal.verbs import greeting, misuse, parse
 
 STDERR_LINE = "rehearsal stderr line {:08d} " + "." * 40 + "\n"
@@ -37,11 +37,14 @@ class Plan(NamedTuple):
 
 
 class ToolStart(NamedTuple):
+    """`edit`: what the tool is about to do to a file, for a dialect that shows it beforehand."""
+
     tool_id: str
     name: str
     kind: str
     title: str
     input: dict[str, str]
+    edit: Edit | None = None
 
 
 class ToolRun(NamedTuple):
@@ -249,7 +252,7 @@ def _tool(arguments: tuple[str, ...], _: Scene) -> Performance:
 
 def _edit(arguments: tuple[str, ...], scene: Scene) -> Performance:
     path = arguments[0]
-    tool = _started("Edit", f"Edit {path}", {"path": path})
+    tool = _started("Edit", f"Edit {path}", {"path": path})._replace(edit=_planned(scene.workdir, path))
     yield tool
     yield ToolRun(tool.tool_id)
     try:
@@ -258,6 +261,14 @@ def _edit(arguments: tuple[str, ...], scene: Scene) -> Performance:
         yield ToolEnd(tool.tool_id, False, str(refused))
     else:
         yield ToolEnd(tool.tool_id, True, f"edited {path}", edit)
+
+
+def _planned(workdir: str, path: str) -> Edit | None:
+    try:
+        return plan_line(workdir, path)
+    except EditRefused:
+        # Said when the edit is tried, as a tool does.
+        return None
 
 
 def _permit(arguments: tuple[str, ...], _: Scene) -> Performance:

@@ -97,7 +97,10 @@ class Agents:
     def facts(self, name: str, workdir: str) -> AgentFacts:
         """What the resume decision needs to know. The fingerprint leaves the version out: an update must not throw
         every native session away."""
-        agent = self.settings(name)
+        agent = self._agents.get(name)
+        if agent is None:
+            # A waiting message may name an agent that is no longer configured; its turn is planned, and fails by itself.
+            return AgentFacts(driver="", can_resume=False, workdir_id=directory_id(workdir), fingerprint="")
         able = self.abilities.get(name, Abilities()).can_resume
         binary = self.binary(name) or agent.command[0]
         return AgentFacts(

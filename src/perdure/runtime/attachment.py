@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from perdure.core.observations import Noise
+from perdure.core.state import Session
 from perdure.drivers import DRIVERS
 from perdure.drivers.base import Conversation, Driver, Order
 from perdure.drivers.lines import LineFramer
@@ -46,6 +47,7 @@ class Attachment:
         self._framer = LineFramer(offset)
         self._overlong = 0
         self._input_total = input_total
+        self._stored = offset
 
     @classmethod
     def restore(cls, checkpoint: Checkpoint, launch: Launch | None) -> "Attachment":
@@ -105,9 +107,30 @@ class Attachment:
         """The end of the last whole line that was read."""
         return self._framer.consumed
 
+    @property
+    def freeable(self) -> int:
+        """Where reading may begin anew. A line that is too long to be kept need not be there: it stays too long."""
+        return self._framer.position if self._framer.skipping else self._framer.consumed
+
+    @property
+    def unstored_bytes(self) -> int:
+        """Output that was read and led to nothing since the last checkpoint; the keeper still holds it."""
+        return self.freeable - self._stored
+
+    def delivered(self, state: Session, in_fed: int | None) -> bool:
+        """Whether the running turn's prompt may have reached the agent, whose stdin took `in_fed` bytes. Unsure means
+        yes."""
+        if not state.working or state.turn is None or state.attached is None:
+            return True
+        if not state.attached.opened:
+            return False
+        mark = self.prompt_mark
+        return not (mark is not None and mark[0] == state.turn.turn and in_fed is not None and in_fed <= mark[1])
+
     def checkpoint(self, lines: Sequence[bytes]) -> Checkpoint:
         """What to store with a step that wants `lines` written."""
         self._input_total += len(lines)
+        self._stored = self.freeable
         return Checkpoint(
             launch_id=self.launch_id,
             session_id=self.session_id,

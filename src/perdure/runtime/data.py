@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs"}
 
@@ -91,13 +92,13 @@ class DataDirectory:
     def epoch(self) -> int:
         """Moves when numbers may have been given twice: after a reboot that no server saw coming. With durability
         `normal` the newest events may be gone then, while a viewer has seen them."""
-        told = {"boot": "", "clean": True, "epoch": 0}
+        told: dict[str, Any] = {"boot": "", "clean": True, "epoch": 0}
         try:
             told |= json.loads((self.path / "boot.json").read_text())
         except (OSError, ValueError):
             pass
         boot = boot_id()
-        epoch = int(told["epoch"]) + (1 if told["boot"] != boot and not told["clean"] else 0)
+        epoch: int = told["epoch"] + (1 if told["boot"] != boot and not told["clean"] else 0)
         self.mark_boot(epoch, clean=False)
         return epoch
 

@@ -22,15 +22,16 @@ from perdure.core.observations import SessionOpened
 from perdure.core.session import Decision, World, decide
 from perdure.core.transcript import History
 from perdure.drivers.base import CloseSession
+from perdure.drivers.lines import MAX_LINE_BYTES
 from perdure.runtime import processes
 from perdure.runtime.agents import Abilities, Agents
-from perdure.runtime.attachment import Attachment
+from perdure.runtime.attachment import READ_BYTES, Attachment
 from perdure.runtime.compactor import Compactor
-from perdure.runtime.launch import Launch
+from perdure.runtime.launch import Launch, LaunchLimits
 from perdure.runtime.log import Journal, Log
 from perdure.runtime.projects import Projects
 from perdure.runtime.runner import Runner
-from perdure.stores.base import Query
+from perdure.stores.base import Found, Query
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ SPAWNS_AT_ONCE = 4
 RETIRE_EXTRA_S = 10.0
 SWEEP_GRACE_S = 0.5
 READ_BATCH = 5_000
+DISK_REPORT_S = 60.0
+IDLE_SCAN_TICKS = 4
 
 
 class Host:
@@ -111,11 +114,15 @@ class Host:
                 self.ensure_runner(journal)
 
     async def _sessions(self, *, status: str, state: str | None) -> AsyncIterator[str]:
+        async for found in self._found(status=status, state=state):
+            yield found.session_id
+
+    async def _found(self, *, status: str, state: str | None) -> AsyncIterator[Found]:
         cursor = None
         while True:
             page = await self.log.store.list_sessions(Query(status=status, state=state, limit=500, cursor=cursor))
             for found in page.found:
-                yield found.session_id
+                yield found
             cursor = page.next_cursor
             if cursor is None:
                 return
@@ -130,7 +137,10 @@ class Host:
             await self._abort_all()
         for runner in list(self.runners.values()):
             if not runner.journal.state.working:
-                await self.suspend(runner.journal, "server_stopped")
+                try:
+                    await self.suspend(runner.journal, "server_stopped")
+                except StoreError as error:
+                    logger.warning("session %s is left to its keeper: %s", runner.journal.state.id, error)
         graces = self.settings.eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S
         try:
             async with asyncio.timeout(graces):
@@ -159,9 +169,10 @@ class Host:
             self.on_fenced()
 
     def disk_is_full(self) -> None:
-        if self.disk_full_at is None:
+        now = self.log.now()
+        if self.disk_full_at is None or now - self.disk_full_at >= DISK_REPORT_S:
             logger.error("the disk is full: agents wait, and nothing is lost; make room to go on")
-        self.disk_full_at = self.log.now()
+        self.disk_full_at = now
 
     # Facts for the machine ---------------------------------------------------------------------------------------
 
@@ -194,6 +205,16 @@ class Host:
                 history.fold(ev.decode(row.body))
             position = batch[-1].seq
         return history
+
+    def launch_limits(self) -> LaunchLimits:
+        settings = self.settings
+        return LaunchLimits(
+            # The longest line must fit, or its end would never come.
+            spool_limit_bytes=max(settings.spool_limit_mb * 1024 * 1024, MAX_LINE_BYTES + READ_BYTES),
+            disk_floor_bytes=settings.disk_floor_mb * 1024 * 1024,
+            orphan_quiet_s=settings.orphan_quiet_s,
+            orphan_max_s=settings.orphan_max_s,
+        )
 
     def new_launch_id(self) -> str:
         return f"{self._install_id}-{secrets.token_hex(6)}"
@@ -348,6 +369,9 @@ class Host:
                 await self.tick()
             except (StoreError, Refused) as error:
                 logger.warning("a clock could not act: %s", error)
+            except Exception:
+                # One that fails must not stop all the others for ever.
+                logger.exception("a clock failed")
 
     async def tick(self) -> None:
         """Look at every clock once."""
@@ -362,7 +386,7 @@ class Host:
                 await self._process_clocks(runner.journal, limits, now)
             if limits.memory_limit_mb and self._ticks % MEMORY_CHECK_TICKS == 0:
                 self._watch_memory(runner, limits.memory_limit_mb)
-        if self.config.limits.on_idle == "end" or self.projects.any_ends_idle():
+        if self._ticks % IDLE_SCAN_TICKS == 0:
             await self._end_idle_sessions(now)
         self.log.evict(EVICT_AFTER_S)
 
@@ -397,13 +421,16 @@ class Host:
             await self.suspend(journal, reason)
 
     async def _end_idle_sessions(self, now: float) -> None:
-        """Sessions without a process whose idle clock ends them."""
-        async for session_id in self._sessions(status="running", state="idle"):
-            journal = await self.log.open(session_id)
-            limits = self.limits(journal.state.project, journal.state.limits)
-            idle_s = now - seconds(journal.state.last_active_at)
+        """Sessions without a process whose idle clock ends them. Only those are brought into memory."""
+        everywhere = self.config.limits.on_idle == "end" or self.projects.any_ends_idle()
+        async for found in self._found(status="running", state="idle"):
+            if not everywhere and b'"on_idle":"end"' not in found.public:
+                continue
+            shown = msgspec.json.decode(found.public)
+            limits = self.limits(shown["project"], shown.get("limits") or {})
+            idle_s = now - seconds(shown["last_active_at"])
             if limits.on_idle == "end" and limits.idle_timeout_s and idle_s >= limits.idle_timeout_s:
-                await self._expire(journal, "end", "idle_timeout")
+                await self._expire(await self.log.open(found.session_id), "end", "idle_timeout")
 
     def _watch_memory(self, runner: Runner, limit_mb: int) -> None:
         attachment = runner.attachment

@@ -22,6 +22,7 @@ from perdure.core.errors import Conflict, Refused
 from perdure.core.session import Decision
 from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_session, public_turn, snapshot
 from perdure.stores.base import Append, Checkpoint, Draft, Listed, Phrase, Receipt, Store, Stored, TurnRow
+from perdure.stores.wakeups import LocalWakeups, Wakeups
 
 logger = logging.getLogger(__name__)
 
@@ -92,9 +93,14 @@ class Journal:
                 return decision, first
         raise AssertionError("unreachable")
 
-    async def record_deltas(self, deltas: list[Any], checkpoint: Checkpoint) -> None:
-        """The fast path of a streaming answer: no decision, no state, only numbers."""
+    async def record_deltas(
+        self, deltas: list[Any], checkpoint: Checkpoint, fitting: Callable[[st.Session], bool]
+    ) -> bool:
+        """The fast path of a streaming answer: no decision, no state, only numbers. False, and nothing is done, if
+        they do not fit the state any more: the turn may have ended while this waited for its place."""
         async with self._lock:
+            if not fitting(self.state):
+                return False
             now = self.log.stamp()
             for event in deltas:
                 event.at = now
@@ -109,13 +115,16 @@ class Journal:
             )
             first = await self.log.store.append(step)
             self._publish(deltas, drafts, first)
+            return True
 
     async def _commit(self, decision: Decision, checkpoint: Checkpoint | None, receipt: Receipt | None) -> int:
         events = decision.events
         drafts = [Draft(ev.type_of(event), event.turn, ev.encode(event), event.decisive) for event in events]
         decisive = any(event.decisive for event in events)
-        if decisive and any(isinstance(event, ev.TurnStart) for event in events):
-            decision.state.turn_after_seq = self.last_seq
+        for index, event in enumerate(events):
+            if isinstance(event, ev.UserMessage):
+                # Not where the step begins: that may be the end of the turn before, which is not this turn's.
+                decision.state.turn_after_seq = self.last_seq + index
         count = self.last_seq + len(events)
         step = Append(
             session_id=self.state.id,
@@ -141,15 +150,16 @@ class Journal:
 
     def _phrases(self, events: list[ev.Event]) -> list[Phrase]:
         phrases: list[Phrase] = []
+        said = self.view.text()
         for event in events:
             if isinstance(event, ev.UserMessage):
                 phrases.append(Phrase(event.turn or 0, "user", event.text))
             elif isinstance(event, ev.Title):
                 phrases.append(Phrase(0, "title", event.title))
-            elif isinstance(event, ev.TurnEnd) and self.view.turn == event.turn:
-                said = self.view.text()
-                if said:
-                    phrases.append(Phrase(event.turn or 0, "assistant", said))
+            elif isinstance(event, ev.AssistantText) and self.view.turn == event.turn:
+                said += event.delta
+            elif isinstance(event, ev.TurnEnd) and self.view.turn == event.turn and said:
+                phrases.append(Phrase(event.turn or 0, "assistant", said))
         return phrases
 
     def _publish(self, events: list[Any], drafts: list[Draft], first: int) -> None:
@@ -181,7 +191,7 @@ class Journal:
         if decisive and self.follower is not None:
             self.follower(decisive)
         if changed:
-            self.log.changed(self.state.id)
+            self.log.wakeups.announce(self.state.id)
 
     async def _reload(self) -> None:
         fresh = await self.log.load(self.state.id)
@@ -254,13 +264,17 @@ def listed(state: st.Session, event_count: int) -> Listed:
 class Log:
     """All journals of this server."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, clock: Callable[[], float] = time.time, wakeups: Wakeups | None = None
+    ) -> None:
         self.store = store
         self.now = clock
         self.generation = 0
         self.epoch = 0
         self.journals: dict[str, Journal] = {}
         self.change_watchers: set[Viewer] = set()
+        self.wakeups = wakeups or LocalWakeups()
+        self.wakeups.listen(self._changed)
         self.on_turn_ended: Callable[[str, int], None] | None = None
         self._loading: dict[str, asyncio.Task[Journal | None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -346,7 +360,7 @@ class Log:
         if self.on_turn_ended is not None:
             self.on_turn_ended(session_id, began_after)
 
-    def changed(self, session_id: str) -> None:
+    def _changed(self, _: str) -> None:
         for watcher in list(self.change_watchers):
             watcher.wake()
 

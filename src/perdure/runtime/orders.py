@@ -21,7 +21,7 @@ class Orders:
         state, turn = self._journal.state, self._journal.state.turn
         running = state.working and turn is not None and event.turn == turn.turn
         if isinstance(event, ev.TurnStart) and running:
-            return [await self.prompt()]
+            return [await self.prompt()] if event.origin == "person" else []
         if isinstance(event, ev.ContextFallback) and running:
             return [self.start(None), await self.prompt()]
         if isinstance(event, ev.AbortRequested) and running:

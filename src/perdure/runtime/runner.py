@@ -18,12 +18,13 @@ from perdure.core.clock import seconds
 from perdure.core.errors import Fenced, Refused, StoreFull
 from perdure.core.observations import AgentExited, SessionOpened
 from perdure.core.observe import deltas_only, observe
-from perdure.core.session import decide
+from perdure.core.session import Decision, decide
+from perdure.core.state import Session
 from perdure.drivers import DRIVERS
 from perdure.drivers.base import CancelTurn, SendPrompt
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
-from perdure.runtime.launch import Launch, LaunchLimits, LaunchSpec
+from perdure.runtime.launch import Launch, LaunchSpec
 from perdure.runtime.log import Journal
 from perdure.runtime.orders import Orders
 
@@ -37,6 +38,7 @@ CANCEL_AGAIN_S = 1.0
 SWEEP_GRACE_S = 0.5
 DISK_RETRY_S = 1.0
 MAX_FAULTS = 3
+UNSTORED_MAX_BYTES = 1024 * 1024
 
 
 class Runner:
@@ -89,6 +91,7 @@ class Runner:
         self.attachment = attachment
         self._launched_at = self.host.log.now()
         state = self.journal.state
+        self._long_orphan = bool(state.prompts)
         position = attachment.performed_seq
         while position < self.journal.last_seq:
             batch = await self.host.log.store.read(state.id, position, limit=5_000)
@@ -99,6 +102,7 @@ class Runner:
                 if event.decisive:
                     self._todo.append((row.seq, event))
             position = batch[-1].seq
+        self._todo.sort(key=lambda entry: entry[0])
         await self._connect()
 
     def _follow(self, events: list[tuple[int, ev.Event]]) -> None:
@@ -116,10 +120,13 @@ class Runner:
                 logger.error("another server has taken over; session %s is let go", self.journal.state.id)
                 self.host.fenced()
                 return
+            except StoreFull:
+                # Comes this far only while the server stops: what was not stored is read again by the next one.
+                return
             except Exception:
                 logger.exception("the runner of session %s failed", self.journal.state.id)
                 self._faults += 1
-                if self._faults > MAX_FAULTS or not await self._start_over():
+                if self._faults > MAX_FAULTS + 1 or not await self._start_over():
                     self.host.dropped(self)
                     return
 
@@ -127,8 +134,8 @@ class Runner:
         """After a bug of ours: go on from what was stored, a few times; then give the turn up."""
         attachment = self.attachment
         try:
-            if attachment is None:
-                await self._give_up("internal", "Perdure failed while starting the agent; see the server's log.")
+            if attachment is None or self._faults > MAX_FAULTS:
+                await self._give_up("internal", "Perdure failed while it spoke with the agent; see the server's log.")
                 return True
             stored = {row.launch_id: row for row in await self.host.log.store.launches()}
             if attachment.launch is not None:
@@ -208,7 +215,8 @@ class Runner:
 
     async def _receive(self, attachment: Attachment) -> bool:
         there, observations, lines = attachment.receive()
-        if observations or lines:
+        # What led to nothing is stored too, now and then: else the keeper can't free it, and the agent waits for ever.
+        if observations or lines or attachment.unstored_bytes >= UNSTORED_MAX_BYTES:
             await self._commit(attachment, observations, lines)
         return there
 
@@ -216,18 +224,18 @@ class Runner:
         """Store what was observed, with the position and what is to be written; then write it."""
         journal, launch = self.journal, attachment.launch
         checkpoint = attachment.checkpoint(lines)
+
+        def fitting(state: Session) -> bool:
+            return not lines and deltas_only(state, attachment.launch_id, observations)
+
+        def made(state: Session) -> Decision:
+            pid = launch.pid() if launch is not None else None
+            return observe(state, attachment.launch_id, observations, self.host.world(state), pid=pid)
+
         while True:
             try:
-                if not lines and deltas_only(journal.state, attachment.launch_id, observations):
-                    await journal.record_deltas(list(observations), checkpoint)
-                else:
-                    pid = launch.pid() if launch is not None else None
-                    await journal.record(
-                        lambda state: observe(
-                            state, attachment.launch_id, observations, self.host.world(state), pid=pid
-                        ),
-                        checkpoint=checkpoint,
-                    )
+                if not await journal.record_deltas(list(observations), checkpoint, fitting):
+                    await journal.record(made, checkpoint=checkpoint)
                     self._notice(observations)
                 break
             except StoreFull:
@@ -235,7 +243,7 @@ class Runner:
         if launch is not None:
             if lines:
                 await self._write(launch, lines, checkpoint.input_total)
-            launch.acknowledge(attachment.offset)
+            launch.acknowledge(attachment.freeable)
 
     async def _write(self, launch: Launch, lines: list[bytes], input_total: int) -> None:
         while lines:
@@ -248,8 +256,11 @@ class Runner:
                 lines = lines[-missing:] if missing > 0 else []
 
     async def _wait_for_room(self) -> None:
+        """Until it is worth another try; StoreFull if the server stops meanwhile."""
         self.host.disk_is_full()
         await asyncio.sleep(DISK_RETRY_S)
+        if self._stopping:
+            raise StoreFull("the disk is still full")
 
     def _notice(self, observations: Sequence[Any]) -> None:
         """What the host remembers of an agent, and how long its keeper waits while a person is asked."""
@@ -265,20 +276,23 @@ class Runner:
             self.attachment.launch.set_limits(quiet, longest)
 
     async def _give_up(self, code: str, message: str) -> None:
+        """Without room nothing happens yet: the loop finds the turn as it was, and comes here again."""
         command = cmd.GiveUpTurn(code=code, message=message)
         try:
             await self.journal.record(lambda state: decide(state, command, self.host.world(state)))
         except Refused:
             logger.info("session %s: the turn had ended already", self.journal.state.id)
+        except StoreFull:
+            await self._wait_for_room()
 
     # Beginning and ending a process --------------------------------------------------------------------------------
 
     async def _launch(self) -> None:
+        await self.host.wait_retired(self.journal.state.id)
         state, turn = self.journal.state, self.journal.state.turn
-        assert turn is not None
-        await self.host.wait_retired(state.id)
-        if not self.journal.state.working:
+        if state.phase != "working":
             return
+        assert turn is not None
         try:
             settings = self.host.agents.require(turn.agent)
         except Refused as refusal:
@@ -320,28 +334,25 @@ class Runner:
         self.attachment = attachment
         self._killed, self._kill_reason, self._cancelled_again, self._long_orphan = False, None, False, False
         self._launched_at = self.host.log.now()
-        await self._spawn(attachment, driver.command(settings.command, order), lines)
+        await self._spawn(attachment, driver.command(settings.command, order, launch_id), lines)
 
     async def _spawn(self, attachment: Attachment, command: Any, lines: list[bytes]) -> None:
-        settings = self.host.settings
         spec = LaunchSpec(
             launch_id=attachment.launch_id,
             argv=command.argv,
             env={**self.host.agents.environment(attachment.agent), **command.env},
             cwd=self.journal.state.workdir,
-            limits=LaunchLimits(
-                spool_limit_bytes=settings.spool_limit_mb * 1024 * 1024,
-                disk_floor_bytes=settings.disk_floor_mb * 1024 * 1024,
-                orphan_quiet_s=settings.orphan_quiet_s,
-                orphan_max_s=settings.orphan_max_s,
-            ),
+            limits=self.host.launch_limits(),
         )
         async with self.host.spawning:
-            try:
-                attachment.launch = Launch.create(self.host.launches_root, spec)
-            except OSError as error:
-                await self._record_exit(attachment, AgentExited(how="spawn_failed", error=str(error)))
-                return
+            while attachment.launch is None:
+                try:
+                    attachment.launch = Launch.create(self.host.launches_root, spec)
+                except StoreFull:
+                    await self._wait_for_room()
+                except OSError as error:
+                    await self._record_exit(attachment, AgentExited(how="spawn_failed", error=str(error)))
+                    return
             await self._write(attachment.launch, lines, len(lines))
             await self._connect()
         attachment.phase = "live"
@@ -374,7 +385,7 @@ class Runner:
             pass
         if found is None:
             await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
-            fact = AgentExited(how="lost", delivered=self._delivered(attachment, None))
+            fact = AgentExited(how="lost", delivered=attachment.delivered(self.journal.state, None))
         else:
             how: Any = self._kill_reason or found.how
             fact = AgentExited(
@@ -383,21 +394,9 @@ class Runner:
                 signal=found.signal,
                 error=found.error,
                 stderr=launch.stderr_tail() if launch is not None else "",
-                delivered=self._delivered(attachment, found.in_fed),
+                delivered=attachment.delivered(self.journal.state, found.in_fed),
             )
         await self._record_exit(attachment, fact)
-
-    def _delivered(self, attachment: Attachment, in_fed: int | None) -> bool:
-        """Whether the running turn's prompt may have reached the agent. Unsure means yes."""
-        state = self.journal.state
-        if attachment.launch is None:
-            return False
-        if not state.working or state.turn is None or state.attached is None:
-            return True
-        if not state.attached.opened:
-            return False
-        mark = attachment.prompt_mark
-        return not (mark is not None and mark[0] == state.turn.turn and in_fed is not None and in_fed <= mark[1])
 
     async def _record_exit(self, attachment: Attachment, fact: AgentExited) -> None:
         attachment.phase = "gone"

@@ -5,8 +5,7 @@ Above: the log (runtime/log.py) and the host. Below: SQLite now, PostgreSQL late
 never data. The store gives events their numbers; it never looks inside their JSON.
 """
 
-from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -203,5 +202,3 @@ class Store(Protocol):
 
     async def documents(self, kind: str) -> dict[str, bytes]: ...
 
-
-Wakeup = Callable[[str], Any]

@@ -30,7 +30,7 @@ class AcpDriver:
     process_per_turn = False
     reopens = True
 
-    def command(self, argv: list[str], order: StartSession) -> Command:
+    def command(self, argv: list[str], order: StartSession, launch_id: str) -> Command:
         return Command(list(argv), {})
 
     def begin(self, launch_id: str) -> AcpConversation:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from perdure.core.events import Plan, Usage
+from perdure.core.events import Plan, StopReason, Usage
 from perdure.drivers import jsonrpc
 from perdure.drivers.acp import content, tools
 from perdure.drivers.acp.asking import Asking
@@ -20,7 +20,7 @@ from perdure.drivers.base import TurnFinished
 
 STALE_TOOLS_MAX = 256
 
-_STOP_REASONS = {
+_STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end_turn",
     "max_tokens": "max_turns",
     "max_turn_requests": "max_turns",
@@ -63,14 +63,14 @@ class Turns:
             else:
                 # An empty prompt wedges gemini's session for good.
                 reason = "there is nothing to send"
-                self._out.emit(TurnFinished(order.turn, "failed", error_code="empty_prompt", error_message=reason))
+                self._out.emit(TurnFinished(order.turn, "failed", "empty_prompt", reason, sent=False))
 
     def cancel(self, turn: int) -> None:
         """Interrupt the turn, also when its prompt still waits to be sent."""
         state = self._state
         for order in [order for order in state.held if order.turn == turn]:
             state.held.remove(order)
-            self._out.emit(TurnFinished(turn, "cancelled"))
+            self._out.emit(TurnFinished(turn, "cancelled", sent=False))
         if state.running is not None and state.running.turn == turn:
             self.interrupt()
 
@@ -99,7 +99,7 @@ class Turns:
         self.send_next()
 
     def finish(
-        self, stop_reason: str, code: str | None = None, message: str | None = None, poisoned: bool = False
+        self, stop_reason: StopReason, code: str | None = None, message: str | None = None, poisoned: bool = False
     ) -> None:
         state, running = self._state, self._state.running
         if running is None:

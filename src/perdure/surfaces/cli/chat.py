@@ -57,7 +57,8 @@ def plain_chat(client: Client, beginning: Beginning, *, as_json: bool) -> int:
     client.patience_s = SEND_PATIENCE_S
     worst = 0
     session_id, agent, fresh = beginning.session_id, beginning.agent, beginning.fresh
-    for line in sys.stdin:
+    for raw in sys.stdin.buffer:
+        line = raw.decode("utf-8", "replace")
         if not line.strip():
             continue
         sent = client.send(

@@ -147,7 +147,7 @@ class Conversation:
             self._painter.columns = self._screen.columns
             text = "".join(self._take(news) for news in batch if news.stream is self._stream)
             self._tail = self._painter.tail()
-            await self._screen.show(text)
+            self._screen.show(text)
             self._screen.redraw()
 
     def _take(self, news: News) -> str:
@@ -171,8 +171,8 @@ class Conversation:
             self._prompts[piece.prompt["prompt_id"]] = piece.prompt
             self._screen.stash_draft()
         elif isinstance(piece, Answered):
-            self._prompts.pop(piece.prompt_id, None)
-            self._answers = {}
+            if self._prompts.pop(piece.prompt_id, None) is not None:
+                self._answers = {}
             if not self._prompts:
                 self._screen.restore_draft()
 
@@ -181,7 +181,12 @@ class Conversation:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._screen.fail(error)
 
     async def _enter(self, text: str) -> None:
         word, _, rest = text.strip().partition(" ")
@@ -327,7 +332,7 @@ class Conversation:
     async def _note(self, text: str, style: str = "dim") -> None:
         painted = self._painter.note(text, style)
         self._tail = self._painter.tail()
-        await self._screen.show(painted)
+        self._screen.show(painted)
 
     def _mark(self) -> str:
         if not self._prompts:

@@ -48,9 +48,10 @@ def send_command(
     SESSION is an id (s_...), a beginning of one, or `last`; without it a session is begun. TEXT `-` reads stdin.
     """
     session, words = _split(words, new or bool(project or workdir))
-    text = " ".join(words)
+    # Bytes that are not UTF-8 can't be sent; they are shown as such instead of ending the command.
+    text = " ".join(words).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if text == "-":
-        text = sys.stdin.read()
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
     if not text.strip():
         raise click.UsageError("Give a text to send.")
     with reach.client() as client:
@@ -91,7 +92,8 @@ def _confirm(sent: dict[str, object], as_json: bool) -> None:
 def follow_turn(client: Client, sent: dict[str, object], *, as_json: bool = False) -> int:
     """Write the answer to a sent message as it comes. 0 if its turn ended well."""
     session_id = str(sent["session_id"])
-    narrator = Narrator(lambda turn: list(client.transcript(session_id, turn)["turns"]))
+    workdir = str(client.session(session_id)["workdir"])
+    narrator = Narrator(lambda turn: list(client.transcript(session_id, turn)["turns"]), workdir)
     stream = announced(client, session_id, max(0, int(str(sent["seq"])) - 1))
     teller = PlainTeller(answers_only=True)
     ours = False

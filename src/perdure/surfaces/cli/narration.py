@@ -76,10 +76,14 @@ Piece = Said | Thought | Line | Began | Busy | Asked | Answered | Finished | Res
 
 
 class Narrator:
-    """Feed it events in order. `fetch(turn)` gives the transcript's turns from there on."""
+    """Feed it events in order. `fetch(turn)` gives the transcript's turns from there on.
 
-    def __init__(self, fetch: Callable[[int], list[Json]]) -> None:
+    Files are named as seen from `workdir`; a stream that begins at the beginning, or with a snapshot, tells it itself.
+    """
+
+    def __init__(self, fetch: Callable[[int], list[Json]], workdir: str = "") -> None:
         self._fetch = fetch
+        self._workdir = workdir
         self._turn: int | None = None
         self._told: dict[str, int] = {"text": 0, "thinking": 0}
         self._tools: dict[str, Json] = {}
@@ -95,6 +99,10 @@ class Narrator:
             yield from teller(event.data)
 
     # Events ----------------------------------------------------------------------------------------------------------
+
+    def _on_session_created(self, data: Json) -> Iterator[Piece]:
+        self._workdir = data["session"].get("workdir") or self._workdir
+        yield from ()
 
     def _on_user_message(self, data: Json) -> Iterator[Piece]:
         yield from self._begin(data["turn"], data["message_id"], data["text"], data["agent"])
@@ -179,6 +187,7 @@ class Narrator:
 
     def _on_snapshot(self, data: Json) -> Iterator[Piece]:
         session, turn = data["session"], data["turn"]
+        self._workdir = session.get("workdir") or self._workdir
         if turn is not None:
             if self._turn is not None and turn != self._turn:
                 for missed in self._fetch(self._turn):
@@ -247,13 +256,13 @@ class Narrator:
         self._turn = turn
         self._told = {"text": 0, "thinking": 0}
         self._tools, self._told_tools, self._told_others, self._plan = {}, set(), 0, []
-        yield Line(text, "user")
+        yield Line(text.rstrip(), "user")
         yield Began(turn, message_id, agent)
 
     def _tool(self, tool: Json) -> Iterator[Piece]:
         if tool["tool_id"] not in self._told_tools:
             self._told_tools.add(tool["tool_id"])
-            yield Line(wording.tool(tool), "failed" if tool["status"] == "failed" else "tool")
+            yield Line(wording.tool(tool, self._workdir), "failed" if tool["status"] == "failed" else "tool")
 
     def _busy(self) -> Busy:
         open_tools = [tool for key, tool in self._tools.items() if key not in self._told_tools]

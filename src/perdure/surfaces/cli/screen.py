@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -87,10 +87,19 @@ class Screen:
         if self._stashed is not None:
             self.draft, self._stashed = self._stashed, None
 
-    async def show(self, text: str) -> None:
-        """Print finished text above."""
-        if text:
-            await run_in_terminal(lambda: _write(text))
+    def show(self, text: str) -> None:
+        """Print finished text above.
+
+        Not by `run_in_terminal`: that leaves raw mode for a moment, and what is typed in it is echoed, loses its
+        Enter, or becomes a signal.
+        """
+        if not text:
+            return
+        if self.app.is_running:
+            self.app.renderer.erase()
+        self.app.output.write_raw(text.replace("\n", "\r\n"))
+        self.app.output.flush()
+        self.redraw()
 
     def redraw(self) -> None:
         self.app.invalidate()
@@ -98,6 +107,11 @@ class Screen:
     def leave(self) -> None:
         if self.app.is_running and not self.app.is_done:
             self.app.exit()
+
+    def fail(self, error: BaseException) -> None:
+        """A bug must be seen, not leave a chat that no longer answers."""
+        if self.app.is_running and not self.app.is_done:
+            self.app.exit(exception=error)
 
     def _tail_text(self) -> AnyFormattedText:
         lines = self._tail().split("\n")
@@ -134,11 +148,6 @@ class Screen:
                 self._on_leave()
 
         return keys
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _output() -> Vt100_Output:

@@ -30,9 +30,9 @@ def short(text: str) -> str:
     return one_line(text, TITLE_CHARS)
 
 
-def tool(part: Json) -> str:
+def tool(part: Json, workdir: str = "") -> str:
     """What was done to what, the change it made, how long it took."""
-    pieces = [_deed(part)]
+    pieces = [_deed(part, workdir)]
     change = _change(part.get("diff"))
     if change:
         pieces[0] += f" {change}"
@@ -49,12 +49,13 @@ def running_tool(part: Json) -> str:
     return short(part.get("title") or part["name"])
 
 
-def _deed(part: Json) -> str:
+def _deed(part: Json, workdir: str) -> str:
     title = str(part.get("title") or part["name"])
     paths = [entry.get("path") for entry in part.get("diff") or part.get("locations") or [] if entry.get("path")]
     if part.get("kind") == "edit" and paths:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        return f"Edited {one_line(str(paths[0]), TITLE_CHARS)}{more}"
+        inside = str(paths[0]).removeprefix(workdir.rstrip("/") + "/") if workdir else str(paths[0])
+        return f"Edited {one_line(inside, TITLE_CHARS)}{more}"
     given = part.get("input")
     command = given.get("command") if isinstance(given, dict) else None
     if part.get("kind") == "execute" and isinstance(command, str):

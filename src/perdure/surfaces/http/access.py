@@ -2,15 +2,18 @@
 
 The token is compared in constant time. A browser signs in with a one-time code, which travels in a URL's fragment
 (never sent, never logged) and is exchanged for a cookie; the cookie's hash is kept, so that it outlives a restart.
+Every answer, a refusal too, leaves with headers that keep browsers from storing, framing or guessing at it.
 """
 
 import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.core.errors import Refused
 from perdure.runtime.sessions import Store
@@ -19,26 +22,52 @@ from perdure.surfaces.http.problems import refused
 COOKIE = "perdure_login"
 CODE_LIFETIME_S = 600
 CODES_AT_ONCE = 100
+COOKIE_LIFETIME_S = 90 * 24 * 3600
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]", "::1"}
 OPEN_PATHS = {"/api/health", "/api/login"}
+SAFE_HEADERS = {
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+}
+"""Where an answer does not say otherwise."""
+
+
+class Login(msgspec.Struct):
+    """A browser that signed in: until when its cookie is good, in seconds since 1970."""
+
+    until: float = 0.0
 
 
 class Access:
     """Tokens, cookies and one-time codes of this server."""
 
-    def __init__(self, token: str, store: Store, hosts: set[str]) -> None:
+    def __init__(
+        self, token: str, store: Store, hosts: set[str], clock: Callable[[], float] = time.time
+    ) -> None:
         self._token = token.encode()
         self._store = store
         self.hosts = LOOPBACK | hosts
-        self._cookies: set[str] = set()
+        self._clock = clock
+        self._cookies: dict[str, float] = {}
         self._codes: dict[str, float] = {}
 
     async def load(self) -> None:
-        self._cookies = set(await self._store.documents("login"))
+        kept = await self._store.documents("login")
+        self._cookies = {key: msgspec.json.decode(body, type=Login).until for key, body in kept.items()}
+        for key in [key for key, until in self._cookies.items() if until <= self._clock()]:
+            await self._drop(key)
+
+    async def _drop(self, key: str) -> None:
+        if self._cookies.pop(key, None) is not None:
+            await self._store.put_document("login", key, None)
 
     def new_code(self) -> str:
         """A code that signs one browser in, once, soon."""
-        now = time.monotonic()
+        now = self._clock()
         self._codes = {code: until for code, until in self._codes.items() if until > now}
         if len(self._codes) >= CODES_AT_ONCE:
             raise Refused("rate_limited", "Too many sign-in links are open. Use one of them, or wait ten minutes.")
@@ -49,25 +78,24 @@ class Access:
     async def redeem(self, code: str) -> str:
         """The cookie for a code."""
         until = self._codes.pop(code, 0.0)
-        if until < time.monotonic():
+        if until <= self._clock():
             raise Refused("unauthorized", "This sign-in link was used or is too old. Make a new one: perdure login")
         cookie = secrets.token_urlsafe(32)
         key = fingerprint(cookie)
-        await self._store.put_document("login", key, b"{}")
-        self._cookies.add(key)
+        login = Login(self._clock() + COOKIE_LIFETIME_S)
+        await self._store.put_document("login", key, msgspec.json.encode(login))
+        self._cookies[key] = login.until
         return cookie
 
     async def forget(self, cookie: str) -> None:
-        key = fingerprint(cookie)
-        self._cookies.discard(key)
-        await self._store.put_document("login", key, None)
+        await self._drop(fingerprint(cookie))
 
     def knows(self, headers: dict[bytes, bytes]) -> bool:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer":
             return hmac.compare_digest(given.strip(), self._token)
         cookie = cookie_of(headers)
-        return cookie is not None and fingerprint(cookie) in self._cookies
+        return cookie is not None and self._cookies.get(fingerprint(cookie), 0.0) > self._clock()
 
     def check(self, path: str, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
@@ -76,7 +104,7 @@ class Access:
                 "forbidden", f"This server is not reached as {host!r}. Add it to allowed_hosts if it should be."
             )
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc.lower() != host:
+        if origin is not None and site_of(origin.decode("latin-1")) != host:
             raise Refused("forbidden", "Requests from other sites are not allowed.")
         if path.startswith("/api/") and path not in OPEN_PATHS and not self.knows(headers):
             raise Refused("unauthorized", "Send the token as `Authorization: Bearer TOKEN`, or sign in: perdure login")
@@ -101,6 +129,14 @@ def host_name(host: str) -> str:
     return host.rsplit(":", 1)[0] if ":" in host else host
 
 
+def site_of(origin: str) -> str | None:
+    """Host and port of an Origin header; None if it names none (`null`) or can't be read."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
+
+
 class Guard:
     """Lets nothing through that may not come in."""
 
@@ -109,11 +145,17 @@ class Guard:
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            headers = dict(scope["headers"])
-            try:
-                self._access.check(scope["path"], headers)
-            except Refused as refusal:
-                await refused(refusal)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = list(message.get("headers", ()))
+                names = {name for name, _ in given}
+                given += [(name, value) for name, value in SAFE_HEADERS.items() if name not in names]
+                message = {**message, "headers": given}
+            await send(message)
+
+        try:
+            self._access.check(scope["path"], dict(scope["headers"]))
+        except Refused as refusal:
+            await refused(refusal)(scope, receive, send_safely)
+            return
+        await self._app(scope, receive, send_safely)

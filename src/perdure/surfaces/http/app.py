@@ -1,13 +1,12 @@
 """The HTTP application: routes, errors, the page's files, and the guard in front of them."""
 
 from importlib.resources import files
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from perdure.core.errors import Refused
@@ -23,8 +22,6 @@ PAGE_FILES = {"/": ("index.html", "text/html"), "/perdure.css": ("perdure.css", 
 PAGE_FILES["/perdure.js"] = ("perdure.js", "text/javascript")
 PAGE_HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
 
@@ -62,16 +59,25 @@ async def page_file(request: Request) -> Response:
     return Response(content, media_type=media, headers=PAGE_HEADERS)
 
 
-def _on_http(_: Request, error: Exception) -> Response:
+def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allow: Any = (error.headers or {}).get("Allow", "")
+        allow = ", ".join(methods_at(request))
         response = problem("invalid", f"This path takes {allow} only.", status=405)
         response.headers["allow"] = allow
         return response
     if error.status_code == 404:
         return problem("not_found", "There is nothing at this path. See /api/docs.")
     return problem("invalid", str(error.detail), status=error.status_code)
+
+
+def methods_at(request: Request) -> list[str]:
+    """What this path takes: the routing itself names only the methods of the first route that fits."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods
+    return sorted(found)
 
 
 def _on_bug(_: Request, error: Exception) -> Response:

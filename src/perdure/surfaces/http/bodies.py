@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from perdure.config import Limits
+from perdure import config
 from perdure.core.permissions import Rule
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -13,6 +13,10 @@ Labels = Annotated[list[Label], Meta(max_length=50)]
 TitleText = Annotated[str, Meta(max_length=500)]
 PathText = Annotated[str, Meta(min_length=1, max_length=4096)]
 MessageId = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class Limits(config.Limits, kw_only=True, forbid_unknown_fields=False, omit_defaults=True):
+    """As in the configuration, but unknown fields are ignored, as everywhere in a request."""
 
 
 class MessageBody(Struct, kw_only=True):
@@ -89,15 +93,17 @@ class ProjectBody(Struct, kw_only=True):
     history_scope: Literal["all", "agent"] = "all"
 
 
-class ProjectChanges(Struct, kw_only=True, omit_defaults=True):
-    name: Name | None = None
-    path: PathText | None = None
-    agent: Name | None = None
-    permissions: list[Rule] | None = None
-    limits: Limits | None = None
-    instructions: str | None = None
-    kickoff: str | None = None
-    history_scope: Literal["all", "agent"] | None = None
+class ProjectChanges(Struct, kw_only=True):
+    """What is left out stays; what may be null is taken away by it."""
+
+    name: Name | UnsetType = UNSET
+    path: PathText | UnsetType = UNSET
+    agent: Name | None | UnsetType = UNSET
+    permissions: list[Rule] | UnsetType = UNSET
+    limits: Limits | UnsetType = UNSET
+    instructions: str | None | UnsetType = UNSET
+    kickoff: str | None | UnsetType = UNSET
+    history_scope: Literal["all", "agent"] | UnsetType = UNSET
 
 
 class LoginBody(Struct, kw_only=True):

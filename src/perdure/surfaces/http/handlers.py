@@ -9,17 +9,16 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from perdure import __version__
-from perdure.config import Limits, ProjectSettings
+from perdure.config import ProjectSettings
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.errors import Refused
 from perdure.runtime.sessions import Opening, Outgoing, Query, Sessions
 from perdure.surfaces.http import bodies
-from perdure.surfaces.http.access import COOKIE, Access, cookie_of
+from perdure.surfaces.http.access import COOKIE, COOKIE_LIFETIME_S, Access, cookie_of
 from perdure.surfaces.http.requests import MAX_LIMIT, MAX_POSITION, body_of, flag, reply, whole_number
 
 LOG_BATCH = 1_000
-COOKIE_AGE_S = 90 * 24 * 3600
 
 
 def verbs(request: Request) -> Sessions:
@@ -96,7 +95,7 @@ def _opening(body: bodies.SessionBody | bodies.AnyMessageBody) -> Opening:
     )
 
 
-def _limits(limits: Limits) -> dict[str, Any]:
+def _limits(limits: bodies.Limits) -> dict[str, Any]:
     given: dict[str, Any] = msgspec.to_builtins(limits)
     return {key: value for key, value in given.items() if value is not None}
 
@@ -280,7 +279,7 @@ async def login(request: Request) -> Response:
     cookie = await access_of(request).redeem(body.code)
     response = Response(status_code=204)
     secure = request.url.scheme == "https"
-    response.set_cookie(COOKIE, cookie, max_age=COOKIE_AGE_S, httponly=True, samesite="strict", secure=secure)
+    response.set_cookie(COOKIE, cookie, max_age=COOKIE_LIFETIME_S, httponly=True, samesite="strict", secure=secure)
     return response
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from perdure import __version__
 from perdure.core.errors import STATUS_OF_CODE
-from perdure.surfaces.http.routes import ENDPOINTS, Endpoint
+from perdure.surfaces.http.routes import ENDPOINTS, POSITION, Endpoint
 from perdure.surfaces.http.shapes import Problem
 
 REF = "#/components/schemas/{name}"
@@ -22,7 +22,7 @@ def document() -> dict[str, Any]:
     _, components = msgspec.json.schema_components(kinds, ref_template=REF)
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+        paths.setdefault(shown_path(endpoint), {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -43,6 +43,11 @@ def document() -> dict[str, Any]:
     }
 
 
+def shown_path(endpoint: Endpoint) -> str:
+    """Without what only the routing needs to know: that an id may have slashes in it."""
+    return endpoint.path.replace(":path}", "}")
+
+
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": endpoint.handler.__name__,
@@ -61,8 +66,11 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in re.findall(r"\{(\w+)\}", endpoint.path)
+        for name in re.findall(r"\{(\w+)\}", shown_path(endpoint))
     ]
+    if "text/event-stream" in endpoint.answers.values():
+        header = {"name": "Last-Event-ID", "in": "header", "description": POSITION, "schema": {"type": "string"}}
+        found.append(header)
     for name, (kind, description) in endpoint.query.items():
         schema = {"type": _TYPES[kind]}
         found.append({"name": name, "in": "query", "description": description, "schema": schema})
@@ -81,7 +89,8 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
                 answer["content"]["text/markdown"] = {"schema": {"type": "string"}}
         found[str(status)] = answer
     by_status: dict[int, list[str]] = {}
-    for code in ("invalid", "unauthorized", "forbidden", "unavailable", *endpoint.refusals):
+    always = ["invalid", "unauthorized", "forbidden", "unavailable", *(["too_large"] if endpoint.body else [])]
+    for code in dict.fromkeys([*always, *endpoint.refusals]):
         by_status.setdefault(STATUS_OF_CODE[code], []).append(code)
     for status, codes in sorted(by_status.items()):
         found[str(status)] = {
@@ -94,7 +103,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
 def page() -> str:
     """Every endpoint on one page, with no script and nothing from elsewhere."""
     rows = [
-        f"<tr><td>{endpoint.method}</td><td><code>{html.escape(endpoint.path)}</code></td>"
+        f"<tr><td>{endpoint.method}</td><td><code>{html.escape(shown_path(endpoint))}</code></td>"
         f"<td>{html.escape(endpoint.summary)}</td>"
         f"<td>{html.escape(endpoint.body.__name__ if endpoint.body else ', '.join(endpoint.query))}</td></tr>"
         for endpoint in ENDPOINTS

@@ -1,5 +1,6 @@
 """Reading what others send: bodies into structs, queries into values. A mistake becomes a sentence that says what to do."""
 
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ JSON_ESCAPE_FACTOR = 6
 MAX_POSITION = 2**53
 MAX_LIMIT = 1_000
 MEDIA = "application/json"
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 async def body_of(request: Request, kind: type[T]) -> T:
@@ -28,9 +30,15 @@ async def body_of(request: Request, kind: type[T]) -> T:
         pieces.append(piece)
     raw = b"".join(pieces)
     try:
-        return msgspec.json.decode(raw or b"{}", type=kind)
+        body = msgspec.json.decode(raw or b"{}", type=kind)
+        if _LONG_NUMBER.search(raw):
+            # What can be read but not written (an integer of more than 64 bits) could not be kept.
+            msgspec.json.encode(body)
+        return body
     except msgspec.ValidationError as error:
         raise Refused("invalid", f"{str(error).replace('`$.', '`').replace(' - at `$`', '')}.") from error
+    except OverflowError as error:
+        raise Refused("invalid", "A number in the body is too large: at most 64 bits.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused("invalid", f"The body is not valid JSON: {error}.") from error
 
@@ -55,17 +63,20 @@ def flag(request: Request, name: str) -> bool:
     return given in ("true", "1")
 
 
-def position_of(request: Request) -> tuple[str | None, int]:
-    """(positions as text or None, epoch): from Last-Event-ID, which wins, or from `offset`."""
+def position_of(request: Request) -> tuple[str | None, int | None]:
+    """(positions as text or None, epoch): from Last-Event-ID, which wins, or from `offset`, which may be a plain number
+    of events and then is of no epoch."""
     given = request.headers.get("last-event-id")
     if given is None:
         given = request.query_params.get("offset")
     if given is None:
-        return None, 0
-    text, _, epoch = given.strip().partition("-")
+        return None, None
+    text, dash, epoch = given.strip().partition("-")
     numbers = text.split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 17 for part in numbers):
         raise Refused("invalid", "The position must be the id of an event, or a number of events to skip.")
-    if epoch and not (epoch.isascii() and epoch.isdigit() and len(epoch) <= 9):
+    if dash and not (epoch.isascii() and epoch.isdigit() and len(epoch) <= 9):
         raise Refused("invalid", "The position must be the id of an event, or a number of events to skip.")
+    if not dash and "last-event-id" not in request.headers:
+        return text, None
     return text, int(epoch or 0)

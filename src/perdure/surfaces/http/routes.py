@@ -1,4 +1,7 @@
-"""The table of endpoints: method, path, handler, what it takes and what it answers. The OpenAPI document is read from it."""
+"""The table of endpoints: method, path, handler, what it takes and what it answers. The OpenAPI document is read from it.
+
+Ids that people or agents choose may have slashes in them (`:path`); a session's never has.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -40,7 +43,7 @@ ENDPOINTS = [
     Endpoint("GET", "/api/health", handlers.health, "Whether the server is up", answers={200: sh.Health}),
     Endpoint("GET", "/api/agents", handlers.list_agents, "The agents of this server", answers={200: sh.AgentList}),
     Endpoint(
-        "GET", "/api/agents/{name}", handlers.get_agent, "One agent", answers={200: sh.Agent}, refusals=("not_found",)
+        "GET", "/api/agents/{name:path}", handlers.get_agent, "One agent", answers={200: sh.Agent}, refusals=("not_found",)
     ),
     Endpoint("GET", "/api/projects", handlers.list_projects, "All projects", answers={200: sh.ProjectList}),
     Endpoint(
@@ -54,7 +57,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "GET",
-        "/api/projects/{project_id}",
+        "/api/projects/{project_id:path}",
         handlers.get_project,
         "One project",
         answers={200: sh.Project},
@@ -62,7 +65,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "PATCH",
-        "/api/projects/{project_id}",
+        "/api/projects/{project_id:path}",
         handlers.change_project,
         "Change a project",
         body=bodies.ProjectChanges,
@@ -71,7 +74,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "DELETE",
-        "/api/projects/{project_id}",
+        "/api/projects/{project_id:path}",
         handlers.delete_project,
         "Remove a project; its sessions and files stay",
         answers={204: None},
@@ -136,7 +139,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "DELETE",
-        f"{S}/queue/{{message_id}}",
+        f"{S}/queue/{{message_id:path}}",
         handlers.unqueue,
         "Take a waiting message back",
         answers={200: sh.Queue},
@@ -170,7 +173,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "POST",
-        f"{S}/prompts/{{prompt_id}}",
+        f"{S}/prompts/{{prompt_id:path}}",
         handlers.answer_prompt,
         "Answer a prompt; the first answer wins",
         body=bodies.AnswerBody,
@@ -196,7 +199,7 @@ ENDPOINTS = [
             "all": (bool, "State changes of all sessions."),
             "offset": (str, POSITION),
         },
-        answers={200: "text/event-stream"},
+        answers={200: "text/event-stream", 204: None},
         refusals=("not_found",),
     ),
     Endpoint(
@@ -226,7 +229,12 @@ ENDPOINTS = [
         refusals=("not_found",),
     ),
     Endpoint(
-        "POST", "/api/login-links", handlers.new_login_link, "Make a one-time sign-in link", answers={201: sh.LoginLink}
+        "POST",
+        "/api/login-links",
+        handlers.new_login_link,
+        "Make a one-time sign-in link",
+        answers={201: sh.LoginLink},
+        refusals=("rate_limited",),
     ),
     Endpoint(
         "POST",

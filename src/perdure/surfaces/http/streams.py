@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 from perdure.core.errors import Refused
 from perdure.surfaces.http.requests import flag, position_of
 from perdure.surfaces.http.takeover import EventStream
-from perdure.surfaces.http.viewers import ChangesViewer, Hub, ManyViewer, SessionViewer
+from perdure.surfaces.http.viewers import ChangesViewer, Hub, ManyViewer, SessionViewer, cursors_of
 
 MAX_SESSIONS = 200
 
@@ -17,7 +17,7 @@ async def session_events(request: Request) -> ASGIApp:
     journal = await hub.log.open(request.path_params["session_id"])
     text, epoch = position_of(request)
     position = None if text is None else single(text)
-    if position is not None and epoch != hub.log.epoch and request.headers.get("last-event-id") is not None:
+    if epoch not in (None, hub.log.epoch):
         position = None
     if position is not None and journal.state.phase == "ended" and position == journal.last_seq:
         return Response(status_code=204)
@@ -27,7 +27,7 @@ async def session_events(request: Request) -> ASGIApp:
 async def many_events(request: Request) -> ASGIApp:
     hub: Hub = request.app.state.hub
     text, epoch = position_of(request)
-    if text is not None and epoch != hub.log.epoch:
+    if epoch not in (None, hub.log.epoch):
         text = None
     if flag(request, "all"):
         newest = await hub.log.store.list_changes(-1, (), 1)
@@ -40,7 +40,10 @@ async def many_events(request: Request) -> ASGIApp:
     if len(names) > MAX_SESSIONS:
         raise Refused("invalid", f"At most {MAX_SESSIONS} sessions can be watched over one stream.")
     journals = [await hub.log.open(name) for name in dict.fromkeys(names)]
-    positions = [int(part) for part in text.split(".")] if text is not None else None
+    positions = cursors_of(text, journals) if text is not None else None
+    ends = [journal.last_seq if journal.state.phase == "ended" else None for journal in journals]
+    if positions is not None and positions == ends:
+        return Response(status_code=204)
     return EventStream(ManyViewer(hub, journals, positions))
 
 

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from perdure.surfaces.http.viewers import HIGH_WATER_BYTES, Viewer
 
 CONNECTION = "perdure.connection"
+MAX_HEAD_BYTES = 64 * 1024
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -21,14 +22,36 @@ HEADERS = [
     (b"x-content-type-options", b"nosniff"),
 ]
 _HEAD = b"HTTP/1.1 200 OK\r\n" + b"".join(b"%b: %b\r\n" % header for header in HEADERS) + b"connection: close\r\n\r\n"
+_HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
 
 
 class TakeableProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which puts itself into the scope of each request."""
+    """uvicorn's protocol, which puts itself into the scope of each request, and bounds what comes before a body: the
+    parser would gather a head of any size, from anybody."""
+
+    _head_bytes = 0
+    """Of a head that was begun in an earlier piece; what fits into one piece is bounded by the size of a read."""
+    _in_head = False
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self.transport.write(_HEAD_TOO_LARGE)
+                self.transport.close()
+                return
+        super().data_received(data)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
         self.scope["extensions"] = {CONNECTION: {"protocol": self}}
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
 
 
 class EventStream:
@@ -88,6 +111,10 @@ class AsgiPipe:
     def close(self) -> None:
         self._closing = True
         self.ready.set()
+
+    def abort(self) -> None:
+        self._gathered, self._size = [], 0
+        self.close()
 
     def is_closing(self) -> bool:
         return self._closing

@@ -7,6 +7,7 @@ its transport is full it is left alone; if by then the tail no longer holds what
 
 import asyncio
 import logging
+import zlib
 from typing import Any, Protocol
 
 from perdure.runtime.log import Journal, Log
@@ -24,6 +25,7 @@ class Pipe(Protocol):
 
     def write(self, data: bytes) -> None: ...
     def close(self) -> None: ...
+    def abort(self) -> None: ...
     def is_closing(self) -> bool: ...
 
 
@@ -45,7 +47,7 @@ class Hub:
         if self._beating is not None:
             self._beating.cancel()
         for viewer in list(self.viewers):
-            viewer.finish()
+            viewer.leave()
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, *([self._beating] if self._beating else []), return_exceptions=True)
@@ -114,7 +116,7 @@ class Viewer(asyncio.Protocol):
         return self._pipe is not None
 
     def write(self, data: bytes) -> None:
-        if self._pipe is not None and data:
+        if self._pipe is not None and data and not self._pipe.is_closing():
             self._pipe.write(data)
 
     def beat(self) -> None:
@@ -124,6 +126,13 @@ class Viewer(asyncio.Protocol):
     def finish(self) -> None:
         if self._pipe is not None:
             self._pipe.close()
+
+    def leave(self) -> None:
+        """Close without waiting for one who does not read: what it lacks it gets when it comes back."""
+        if self._pipe is not None and self._paused:
+            self._pipe.abort()
+        else:
+            self.finish()
 
     def catch_up(self, work: Any) -> None:
         """Do something slow for this viewer; it is not woken meanwhile, and looks again afterwards."""
@@ -174,7 +183,7 @@ class SessionViewer(Viewer):
             return
         if frames:
             self._cursor = journal.last_seq
-            self._pipe.write(frames)
+            self.write(frames)
         if journal.state.phase == "ended":
             self.finish()
 
@@ -208,16 +217,30 @@ class SessionViewer(Viewer):
         self.write(b"".join(pieces))
 
 
-class ManyViewer(Viewer):
-    """Watches several sessions at once. Its id is all its positions, in the order in which they were named."""
+def signature(journals: list[Journal]) -> int:
+    """Which sessions a cursor is about, so that it is not taken for one about others."""
+    return zlib.crc32(",".join(journal.state.id for journal in journals).encode())
 
-    __slots__ = ("_cursors", "_journals")
+
+def cursors_of(text: str, journals: list[Journal]) -> list[int] | None:
+    """The positions in an id of ManyViewer (-1: nothing was sent yet); None if it is about other sessions."""
+    first, *numbers = [int(part) for part in text.split(".")]
+    positions = [number - 1 for number in numbers]
+    return positions if first == signature(journals) and len(positions) == len(journals) else None
+
+
+class ManyViewer(Viewer):
+    """Watches several sessions at once. Its id is all its positions, in the order in which they were named, each one
+    higher than it is: 0 says that nothing of this session was sent yet."""
+
+    __slots__ = ("_cursors", "_journals", "_signature")
 
     def __init__(self, hub: Hub, journals: list[Journal], positions: list[int] | None) -> None:
         super().__init__(hub)
         self._journals = journals
+        self._signature = signature(journals)
         self._cursors = [-1] * len(journals)
-        if positions is not None and len(positions) == len(journals):
+        if positions is not None:
             self._cursors = [
                 position if position <= journal.last_seq else -1
                 for position, journal in zip(positions, journals, strict=True)
@@ -241,9 +264,11 @@ class ManyViewer(Viewer):
             if frames is None:
                 self.catch_up(self._snapshot(index))
                 return
+            pieces = []
             for seq, frame in frames:
                 self._cursors[index] = seq
-                self.write(self._renamed(frame))
+                pieces.append(self._renamed(frame))
+            self.write(b"".join(pieces))
         if all(journal.state.phase == "ended" for journal in self._journals):
             self.finish()
 
@@ -254,9 +279,9 @@ class ManyViewer(Viewer):
 
     def _renamed(self, frame: bytes) -> bytes:
         """The same frame with this viewer's own cursor as its id."""
-        cursor = ".".join(str(max(0, position)) for position in self._cursors)
+        cursor = ".".join(str(position + 1) for position in self._cursors)
         suffix = f"-{self._hub.log.epoch}" if self._hub.log.epoch else ""
-        return f"id: {cursor}{suffix}\n".encode() + frame[frame.index(b"\n") + 1 :]
+        return f"id: {self._signature}.{cursor}{suffix}\n".encode() + frame[frame.index(b"\n") + 1 :]
 
 
 CHANGES = (

@@ -1,0 +1,78 @@
+"""One measured figure, what it is compared with, and the table that shows them.
+
+Above: bench.py. Below: nothing. A missed bar is said, never asserted: a busy machine is no reason to fail.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+HEAD = ("", "figure", "value", "C", "ratio", "bar", "")
+
+
+class Row(Struct, kw_only=True):
+    scenario: str
+    figure: str
+    value: float
+    unit: str = ""
+    reference: float | None = None
+    """The same figure of the C reference, in the same run."""
+    most: float | None = None
+    """The bar: a value, or a ratio to C where there is a reference and `of_reference`, that should not be exceeded."""
+    least: float | None = None
+    of_reference: bool = False
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        return self.value / self.reference if self.reference else None
+
+    @property
+    def verdict(self) -> str:
+        """`ok`, by how much the bar was missed, or nothing where there is none."""
+        measured = self.ratio if self.of_reference else self.value
+        if measured is None or (self.most is None and self.least is None):
+            return ""
+        missed = 0.0
+        if self.most is not None:
+            missed = measured / self.most - 1
+        elif self.least is not None:
+            missed = self.least / max(measured, 1e-12) - 1
+        return "ok" if missed <= 0 else f"MISSED by {missed:.0%}"
+
+    @property
+    def bar(self) -> str:
+        limit = self.most if self.most is not None else self.least
+        if limit is None:
+            return ""
+        sign = "<=" if self.most is not None else ">="
+        return f"{sign} {limit:g}{' x C' if self.of_reference else ''}"
+
+    def cells(self) -> tuple[str, ...]:
+        reference = "" if self.reference is None else number(self.reference)
+        ratio = "" if self.ratio is None else f"{self.ratio:.2f} x"
+        said = "  ".join(part for part in (self.verdict, self.note) if part)
+        return (
+            self.scenario,
+            self.figure,
+            f"{number(self.value)} {self.unit}".strip(),
+            reference,
+            ratio,
+            self.bar,
+            said,
+        )
+
+
+def number(value: float) -> str:
+    """With as many digits as say something."""
+    if value and abs(value) < 10:
+        return f"{value:.3g}"
+    return f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def aligned(rows: Sequence[Row]) -> str:
+    lines = [HEAD, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )

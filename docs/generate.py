@@ -1,0 +1,265 @@
+# ruff: noqa: INP001
+"""Writes the pages that are read from the code: sessions.md, settings.md, api.md.
+
+    python docs/generate.py          writes them beside this file
+
+Above: a person who changed a table; tests/test_docs.py, which compares. Below: the machine's tables, the events, the
+configuration and the table of endpoints. It is deliberately not a documentation tool: what people have to say is
+written by hand on the other pages.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from perdure import config
+from perdure.core import commands, events, observations
+from perdure.core.errors import STATUS_OF_CODE
+from perdure.core.observe import OBSERVED
+from perdure.core.session import ALLOWED
+from perdure.surfaces.cli import COMMANDS
+from perdure.surfaces.http.openapi import shown_path
+from perdure.surfaces.http.routes import ENDPOINTS, Endpoint
+
+HERE = Path(__file__).resolve().parent
+NOTE = "<!-- Written by docs/generate.py. Change the code, then run it again. -->"
+
+PHASES = {
+    "idle": "no turn runs; the next message starts one",
+    "working": "a turn runs",
+    "aborting": "a turn runs and has been asked to stop",
+    "ended": "nothing will ever run again",
+}
+CODES = {
+    "invalid": "The request does not fit; `detail` says what would.",
+    "unauthorized": "The token is missing or wrong.",
+    "forbidden": "Another site, or a host name that the server does not know.",
+    "not_found": "There is no such thing.",
+    "turn_active": "A turn runs. Wait, abort, queue or interrupt.",
+    "no_turn_active": "Nothing runs that could be stopped.",
+    "session_ended": "The session is over. Start a new one.",
+    "slots_full": "As many turns run as the server or the project allows.",
+    "prompt_resolved": "Somebody answered first, or the turn is over.",
+    "conflict": "The id was used for something else, or a fixed thing can't be changed.",
+    "too_large": "Larger than `max_message_bytes`.",
+    "rate_limited": "Too many at once. Wait.",
+    "agent_unavailable": "The agent can't be started; `detail` says what to do.",
+    "unavailable": "Not now, for example because the disk is full. Nothing was taken.",
+    "internal": "A bug. Please report it.",
+}
+UNITS = {"_s": "seconds", "_mb": "MiB", "_bytes": "bytes", "_events": "events"}
+
+
+def table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+
+
+def sentence(kind: type) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((kind.__doc__ or "").strip().split("\n\n", maxsplit=1)[0].split())
+
+
+def page(title: str, *blocks: list[str]) -> str:
+    return "\n\n".join(["# " + title, NOTE, *("\n".join(block) for block in blocks)]) + "\n"
+
+
+# Sessions ---------------------------------------------------------------------------------------------------------
+
+
+def arrows() -> Iterator[str]:
+    """Every way from one phase to another, with what leads there."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, row in (*ALLOWED.items(), *OBSERVED.items()):
+        for phase, targets in row.items():
+            for target in targets:
+                if target != phase:
+                    found.setdefault((phase, target), []).append(name)
+    for (phase, target), names in found.items():
+        yield f"    {phase} --> {target}: {', '.join(names)}"
+
+
+def phase_rows(rules: dict[str, dict[str, tuple[str, ...]]], otherwise: str) -> Iterator[tuple[str, ...]]:
+    for name, row in rules.items():
+        yield (f"`{name}`", *(" or ".join(row[phase]) if phase in row else otherwise for phase in PHASES))
+
+
+def event_rows() -> Iterator[tuple[str, ...]]:
+    shared = {"at", "session_id", "turn"}
+    for kind in get_args(events.AnyEvent):
+        fields = [f"`{field.encode_name}`" for field in msgspec.structs.fields(kind) if field.name not in shared]
+        yield f"`{kind.__struct_config__.tag}`", sentence(kind), ", ".join(fields)
+
+
+def meaning_rows(module: Any, names: list[str]) -> Iterator[tuple[str, ...]]:
+    for name in names:
+        yield f"`{name}`", sentence(getattr(module, name))
+
+
+def sessions_page() -> str:
+    return page(
+        "Sessions",
+        [
+            "A session is in one of four phases. On the wire `working` and `aborting` are both `processing`.",
+        ],
+        table(("phase", "what it means"), ((f"`{phase}`", what) for phase, what in PHASES.items())),
+        ["```mermaid", "stateDiagram-v2", "    [*] --> idle", *arrows(), "    ended --> [*]", "```"],
+        ["## Commands", "", "What people, programs and clocks ask for. `-`: refused."],
+        table(("command", *PHASES), phase_rows(ALLOWED, "-")),
+        table(("command", "what it asks for"), meaning_rows(commands, list(ALLOWED))),
+        [
+            "## Facts",
+            "",
+            "What an agent's process reports. A fact is never refused; one of an older process or turn is ignored.",
+            "No other fact changes the phase.",
+        ],
+        table(("fact", *PHASES), phase_rows(OBSERVED, "")),
+        table(("fact", "what it means"), meaning_rows(observations, list(OBSERVED))),
+        [
+            "## Events",
+            "",
+            "Everything that ever happened in a session, in order. Each has `seq`, `type`, `at`, `session_id` and",
+            "`turn` besides. How to follow them is in [events.md](events.md).",
+        ],
+        table(("type", "what it means", "fields"), event_rows()),
+    )
+
+
+# Settings ---------------------------------------------------------------------------------------------------------
+
+
+def described(hint: Any) -> tuple[str, Any]:
+    """The sentence of an annotated setting, and its bare type."""
+    if get_origin(hint) is Annotated:
+        bare, *notes = get_args(hint)
+        words = [note.description for note in notes if isinstance(note, msgspec.Meta) and note.description]
+        return (words[0] if words else ""), bare
+    return "", hint
+
+
+def shown_default(field: msgspec.structs.FieldInfo, defaults: Any) -> str:
+    value = getattr(defaults, field.name) if defaults is not None else field.default
+    if value is msgspec.NODEFAULT:
+        made = field.default_factory
+        value = made() if made is not msgspec.NODEFAULT else "required"
+    if value is None:
+        return "none"
+    if value == "required":
+        return "required"
+    return f"`{msgspec.json.encode(value).decode()}`"
+
+
+def unit(name: str) -> str:
+    return next((words for ending, words in UNITS.items() if name.endswith(ending)), "")
+
+
+def setting_rows(kind: type, defaults: Any = None) -> Iterator[tuple[str, ...]]:
+    hints = get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        words, _ = described(hints[field.name])
+        yield f"`{field.name}`", unit(field.name), shown_default(field, defaults), words
+
+
+def settings_page() -> str:
+    heads = ("setting", "unit", "default", "what it does")
+    sections = (
+        ("[server]", config.ServerSettings, None),
+        ("[limits]", config.Limits, config.DEFAULT_LIMITS),
+        ("[agents.NAME]", config.AgentSettings, None),
+        ("[projects.NAME]", config.ProjectSettings, None),
+    )
+    blocks: list[list[str]] = [
+        [
+            "Settings are read at the start from `perdure.toml` in the data directory, or from the file that",
+            "`--config` names. A setting that is not known is an error, so that a misspelt one is noticed.",
+        ]
+    ]
+    for name, kind, defaults in sections:
+        blocks += [[f"## {name}", "", sentence(kind)], table(heads, setting_rows(kind, defaults))]
+    rule_words = (
+        ("`tool`", "The tool's name; `*` and `?` stand for anything."),
+        ("`pattern`", "What its command, path or input must look like; `*` by default."),
+        ("`action`", "`allow`, `ask` or `deny`; `ask` by default."),
+    )
+    blocks += [["## Permission rules", "", "One entry of `permissions`."], table(("field", "what"), iter(rule_words))]
+    return page("Settings", *blocks)
+
+
+# The API ----------------------------------------------------------------------------------------------------------
+
+
+def takes(endpoint: Endpoint) -> str:
+    if endpoint.body is not None:
+        fields = msgspec.structs.fields(endpoint.body)
+        return "{" + ", ".join(f"{field.encode_name}{'' if field.required else '?'}" for field in fields) + "}"
+    return ", ".join(f"`?{name}`" for name in endpoint.query)
+
+
+def answers(endpoint: Endpoint) -> str:
+    found = []
+    for status, kind in endpoint.answers.items():
+        name = kind if isinstance(kind, str) else (kind.__name__ if kind is not None else "")
+        found.append(f"{status} {name}".strip())
+    return ", ".join(found)
+
+
+def endpoint_rows() -> Iterator[tuple[str, ...]]:
+    for endpoint in ENDPOINTS:
+        refusals = ", ".join(f"`{code}`" for code in endpoint.refusals)
+        yield (
+            f"`{endpoint.method} {shown_path(endpoint)}`",
+            endpoint.summary,
+            takes(endpoint),
+            answers(endpoint),
+            refusals,
+        )
+
+
+def query_rows() -> Iterator[tuple[str, ...]]:
+    for endpoint in ENDPOINTS:
+        for name, (_, what) in endpoint.query.items():
+            yield f"`{endpoint.method} {shown_path(endpoint)}`", f"`{name}`", what
+
+
+def api_page() -> str:
+    return page(
+        "The HTTP API",
+        [
+            "JSON in and out. Every request needs the token, as `Authorization: Bearer TOKEN` or as the cookie of a",
+            "signed-in browser, except `GET /api/health` and `POST /api/login`. The full description of every body and",
+            "answer is the OpenAPI document at `/api/openapi.json`; `/api/docs` shows this table. A field with `?` may",
+            "be left out, and unknown fields are ignored.",
+        ],
+        table(("request", "what it does", "takes", "answers", "may refuse"), endpoint_rows()),
+        ["## Queries"],
+        table(("request", "name", "what it does"), query_rows()),
+        [
+            "## Errors",
+            "",
+            "Errors are `application/problem+json`: `type`, `title`, `status`, `detail`, `code`, and `error`, which is",
+            "the detail again. Any request may get `invalid`, `unauthorized`, `forbidden`, `unavailable`, `internal`.",
+        ],
+        table(("code", "status", "what it means"), ((f"`{c}`", str(s), CODES[c]) for c, s in STATUS_OF_CODE.items())),
+        ["## The command line", "", "Each command has `--help`; those that speak to a server have `--json`."],
+        table(("command", "what it does"), ((f"`perdure {name}`", what) for name, (_, what) in COMMANDS.items())),
+    )
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "sessions.md": sessions_page,
+    "settings.md": settings_page,
+    "api.md": api_page,
+}
+
+
+def main() -> int:
+    for name, make in PAGES.items():
+        (HERE / name).write_text(make(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Model and mode: asked for, confirmed, refused, changed by the agent itself.
+
+Above: the conversation and the opening. Below: launching.py (which modes there are) and the outbox. The agent says yes
+to any model and to any mode, also to those that don't exist: so what is asked for is checked here.
+"""
+
+from typing import Any
+
+from perdure.core.events import Config
+from perdure.drivers.claude import launching, wire
+from perdure.drivers.claude.outbox import Outbox
+from perdure.drivers.claude.state import Sent, State
+
+REQUESTS = ("set_model", "set_permission_mode")
+
+
+class Choosing:
+    def __init__(self, state: State, out: Outbox) -> None:
+        self._state = state
+        self._out = out
+
+    def set(self, config_id: str, value: Any) -> None:
+        """Ask for a value; before there is a session, remember the wish."""
+        state = self._state
+        if state.phase != "open":
+            state.wanted.append((config_id, value))
+        elif config_id in launching.LAUNCH_SETTINGS:
+            self._out.tell("config_later", f"{config_id} takes effect when the agent is started again.")
+        elif config_id == "model" and self._is_model(value):
+            self._out.request("set_model", config_id, value, model=value)
+        elif config_id == "mode" and isinstance(value, str) and value in launching.MODES:
+            self._out.request("set_permission_mode", config_id, value, mode=value)
+        elif config_id in ("model", "mode"):
+            self._refuse(config_id, value, "the agent doesn't know this value")
+        else:
+            self._refuse(config_id, value, "the agent has no such setting")
+
+    def set_wanted(self) -> None:
+        """The session is open: ask for all that was wished for meanwhile."""
+        state = self._state
+        wanted, state.wanted = state.wanted, []
+        order = state.order
+        if order is not None and order.mode is not None and order.mode not in launching.MODES:
+            self._refuse("mode", order.mode, "the agent doesn't know this value")
+        if order is not None and order.model is not None and not launching.is_value(order.model):
+            self._refuse("model", order.model, "the agent doesn't know this value")
+        for config_id, value in wanted:
+            self.set(config_id, value)
+
+    def replied(self, sent: Sent, response: dict[str, Any], error: str | None) -> None:
+        if error is not None:
+            self._refuse(sent.config_id, sent.value, error)
+            return
+        if sent.subtype == "set_model":
+            self._state.model_set = True
+            self._tell("model", sent.value)
+        else:
+            self.mode_is(wire.string(response, "mode") or sent.value)
+
+    def mode_is(self, mode: Any) -> None:
+        """The agent says its mode, of which it does often."""
+        if isinstance(mode, str) and mode and mode != self._state.mode:
+            self._state.mode = mode
+            self._tell("mode", mode)
+
+    def began(self, init: dict[str, Any]) -> None:
+        """The first line of each turn names model and mode."""
+        state, order = self._state, self._state.order
+        self.mode_is(wire.string(init, "permissionMode"))
+        model, before, was_set = wire.string(init, "model"), state.model, state.model_set
+        if not model or model == before:
+            return
+        state.model, state.model_set = model, False
+        # Named even if nobody chose it: a resumed session that is not told its model falls back to a smaller one.
+        chosen = before is None and order is not None and order.model is not None
+        if not chosen and not was_set:
+            self._tell("model", model)
+
+    def _is_model(self, value: Any) -> bool:
+        known = self._state.models
+        return launching.is_value(value) and (not known or value in known or "claude-" in value)
+
+    def _tell(self, config_id: str, value: Any) -> None:
+        running = self._state.running
+        self._out.emit(Config(turn=running.turn if running is not None else None, config_id=config_id, value=value))
+
+    def _refuse(self, config_id: str, value: Any, reason: str) -> None:
+        self._out.tell("config_refused", f"{config_id} was not set to {value!r}: {reason}")

@@ -1,0 +1,113 @@
+"""What is inside the messages: a prompt's blocks, a result's figures, a plan's entries, texts.
+
+Above: turns.py, working.py and asking.py. Below: core events. Functions from values to values; whatever doesn't have
+its usual shape is left out, since versions differ.
+"""
+
+import re
+from typing import Any
+
+from perdure.core.events import PlanEntry
+from perdure.drivers.base import SendPrompt
+from perdure.drivers.claude import wire
+
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+NO_COMMAND = "(This is a message and not a command.)\n"
+LEAVES_THE_SESSION = ("clear", "reset", "new", "resume", "continue", "branch", "fork", "rewind", "exit", "quit")
+"""Commands after which the agent's session is not the one that is kept here."""
+
+_COMMAND = re.compile(r"/(\S*)")
+
+
+def slash_command(text: str) -> str | None:
+    """The name of the command that the agent would take this text for."""
+    found = _COMMAND.match(text.lstrip())
+    return found.group(1) if found is not None else None
+
+
+def prompt(order: SendPrompt, commands: list[str]) -> str | list[dict[str, Any]]:
+    """The content of a user message; empty if there is nothing to send.
+
+    Only commands that the agent lists are left to it. Any other text that begins with a slash ("/etc is full") would
+    be answered with "Unknown command" and never reach the model.
+    """
+    text, images = order.text, []
+    mentions = []
+    for attachment in order.attachments:
+        data, media_type = attachment.get("data"), attachment.get("media_type")
+        place = attachment.get("path") or attachment.get("uri")
+        if isinstance(data, str) and media_type in IMAGES:
+            source = {"type": "base64", "media_type": media_type, "data": data}
+            images.append({"type": "image", "source": source})
+        elif isinstance(place, str):
+            mentions.append(f"[Attached: {place}]")
+    name = slash_command(text)
+    if name is not None and (name not in commands or images):
+        text = NO_COMMAND + text
+    text = "\n".join([*([text] if text else []), *mentions])
+    if not images:
+        return text
+    return [*images, *([{"type": "text", "text": text}] if text else [])]
+
+
+def figures(result: dict[str, Any]) -> dict[str, int]:
+    """The tokens of a turn, and how large the context may be."""
+    usage, found = wire.part(result, "usage"), dict[str, int]()
+    for ours, theirs in (
+        ("input_tokens", "input_tokens"),
+        ("output_tokens", "output_tokens"),
+        ("cache_read_tokens", "cache_read_input_tokens"),
+        ("cache_write_tokens", "cache_creation_input_tokens"),
+    ):
+        count = wire.whole(usage.get(theirs))
+        if count is not None:
+            found[ours] = count
+    models = wire.part(result, "modelUsage")
+    sizes = [wire.whole(model.get("contextWindow")) for model in models.values() if isinstance(model, dict)]
+    known = [size for size in sizes if size]
+    if known:
+        found["context_size"] = max(known)
+    return found
+
+
+def context_used(usage: Any) -> int | None:
+    """How much of the context one call to the model has filled."""
+    keys = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+    counts = [wire.whole(usage.get(key)) for key in keys] if isinstance(usage, dict) else []
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def plan_entries(given: Any) -> list[PlanEntry]:
+    return [
+        PlanEntry(
+            content=wire.string(todo, "content"),
+            status=wire.string(todo, "status") or "pending",
+            priority=wire.string(todo, "priority") or "medium",
+        )
+        for todo in wire.items(given, "todos")
+        if wire.string(todo, "content")
+    ]
+
+
+def text_of(content: Any) -> str:
+    """The text of a string or of blocks; what can't be shown as text is named."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for block in content if isinstance(content, list) else []:
+        kind = wire.string(block, "type")
+        if kind == "text":
+            texts.append(wire.string(block, "text"))
+        elif kind in ("image", "document"):
+            texts.append(f"[{kind}]")
+    return "\n".join(text for text in texts if text)
+
+
+def commands(response: dict[str, Any]) -> list[dict[str, Any]]:
+    """The slash commands that the agent offers, without those that would leave the session."""
+    return [
+        {"name": wire.string(item, "name"), "description": wire.string(item, "description")}
+        for item in wire.items(response, "commands")
+        if wire.string(item, "name") and wire.string(item, "name") not in LEAVES_THE_SESSION
+    ]

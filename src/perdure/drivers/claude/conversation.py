@@ -1,0 +1,222 @@
+"""One launch of `claude`: orders and lines in, and the part of the protocol that each is for.
+
+Above: the runner. Below: opening, turns, speaking, working, asking, choosing. It never raises, whatever the agent
+sends: what can't be read is counted and reported once.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.drivers.base import (
+    AnswerPrompt,
+    CancelTurn,
+    CloseSession,
+    Order,
+    SendPrompt,
+    SetConfig,
+    StartSession,
+    Step,
+)
+from perdure.drivers.claude import content, faults, wire
+from perdure.drivers.claude import state as memory
+from perdure.drivers.claude.asking import Asking
+from perdure.drivers.claude.choosing import REQUESTS, Choosing
+from perdure.drivers.claude.opening import Opening
+from perdure.drivers.claude.outbox import Outbox
+from perdure.drivers.claude.speaking import Speaking
+from perdure.drivers.claude.state import State
+from perdure.drivers.claude.turns import Turns
+from perdure.drivers.claude.working import Working
+
+_QUIET = (
+    "auth_status",
+    "command_lifecycle",
+    "conversation_reset",
+    "keep_alive",
+    "prompt_suggestion",
+    "tool_progress",
+    "tool_use_summary",
+)
+"""Lines that are known and say nothing that is needed."""
+
+
+class ClaudeConversation:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._out = Outbox(state)
+        self._speaking = Speaking(state, self._out)
+        self._working = Working(state, self._out, self._speaking)
+        self._asking = Asking(state, self._out, self._working)
+        self._choosing = Choosing(state, self._out)
+        self._turns = Turns(state, self._out, self._speaking, self._working, self._asking)
+        self._opening = Opening(state, self._out, self._choosing, self._turns)
+
+    def dump(self) -> bytes:
+        return memory.dump(self._state)
+
+    def perform(self, order: Order) -> Step:
+        match order:
+            case StartSession():
+                self._opening.start(order)
+            case SendPrompt():
+                self._state.held.append(order)
+                self._turns.send_next()
+            case CancelTurn():
+                self._turns.cancel(order.turn)
+            case AnswerPrompt():
+                if self._asking.answer(order):
+                    self._turns.interrupt()
+            case SetConfig():
+                self._choosing.set(order.config_id, order.value)
+            case CloseSession():
+                self._turns.interrupt()
+        return self._out.step()
+
+    def receive(self, lines: Sequence[bytes]) -> Step:
+        for line in lines:
+            quick = wire.stream_line(line)
+            if quick is not None and quick.type == "stream_event" and quick.event is not None:
+                if quick.parent_tool_use_id is None:
+                    self._streamed(quick.event, line)
+                continue
+            message = wire.message(line)
+            if message is not None:
+                self._heard(message, line)
+            elif line.strip():
+                self._plain(line[:1024].decode("utf-8", "replace"))
+        return self._out.step()
+
+    def _streamed(self, event: wire.StreamEvent, line: bytes) -> None:
+        delta = event.delta
+        if event.type == "content_block_delta" and delta is not None:
+            if delta.type == "text_delta":
+                self._speaking.piece(event.index, False, delta.text)
+            elif delta.type == "thinking_delta":
+                self._speaking.piece(event.index, True, delta.thinking)
+        elif event.type == "message_start":
+            running = self._turns.speaking()
+            if running is not None:
+                message = wire.part(wire.part(wire.message(line), "event"), "message")
+                self._speaking.message(running, wire.string(message, "id"))
+                running.context_used = content.context_used(message.get("usage"))
+        elif event.type == "message_delta" and self._state.running is not None:
+            usage = wire.part(wire.part(wire.message(line), "event"), "usage")
+            used, out = self._state.running.context_used, wire.whole(usage.get("output_tokens"))
+            if used is not None and out is not None:
+                self._state.running.context_used = used + out
+
+    def _plain(self, text: str) -> None:
+        if self._state.phase == "initializing" and faults.is_start_failure(text):
+            self._opening.refused(text.strip())
+        else:
+            self._out.strange("line", text, "not a JSON object")
+
+    def _heard(self, message: dict[str, Any], line: bytes) -> None:
+        kind = wire.string(message, "type")
+        match kind:
+            case "assistant":
+                self._said(message)
+            case "user":
+                if self._state.running is not None and message.get("isReplay") is not True:
+                    self._working.came_back(self._state.running, message)
+            case "result":
+                if not self._opening.overtaken(message):
+                    self._turns.ended(message)
+            case "system":
+                self._noted(wire.string(message, "subtype"), message)
+            case "control_response":
+                self._replied(wire.part(message, "response"))
+            case "control_request":
+                self._requested(wire.string(message, "request_id"), wire.part(message, "request"))
+            case "control_cancel_request":
+                self._asking.withdrawn(wire.string(message, "request_id"))
+            case "rate_limit_event":
+                resets_at = faults.epoch_s(wire.part(message, "rate_limit_info").get("resetsAt"))
+                self._state.limit_resets_at = resets_at or self._state.limit_resets_at
+            case "stream_event":
+                self._mended(message, line)
+            case _ if kind not in _QUIET:
+                self._out.strange(f"type {kind}", line[:1024].decode("utf-8", "replace"), "a line of unknown type")
+
+    def _said(self, message: dict[str, Any]) -> None:
+        # What a sub-agent says between turns belongs to none: only the agent itself begins one.
+        sub_agent = wire.string(message, "parent_tool_use_id")
+        running = self._state.running if sub_agent else self._turns.speaking()
+        if running is not None:
+            self._working.said(running, message)
+
+    def _mended(self, message: dict[str, Any], line: bytes) -> None:
+        """A piece with half an emoji in it, which the quick look refuses."""
+        event = wire.part(message, "event")
+        delta, index = wire.part(event, "delta"), wire.whole(event.get("index"))
+        if message.get("parent_tool_use_id") is None:
+            said = wire.Delta(wire.string(delta, "type"), wire.string(delta, "text"), wire.string(delta, "thinking"))
+            self._streamed(wire.StreamEvent(wire.string(event, "type"), -1 if index is None else index, said), line)
+
+    def _noted(self, subtype: str, message: dict[str, Any]) -> None:
+        match subtype:
+            case "init":
+                self._opening.named(message)
+                self._choosing.began(message)
+                if self._state.running is not None:
+                    self._state.running.merged = None
+            case "status":
+                self._choosing.mode_is(message.get("permissionMode"))
+            case "api_retry":
+                self._retrying(message)
+            case "session_state_changed":
+                if message.get("state") == "idle":
+                    self._turns.idle()
+            case "task_started":
+                self._working.task_started(message)
+            case "task_notification":
+                self._working.task_ended(message)
+                if self._state.running is None:
+                    self._turns.tell_tasks()
+            case "permission_denied":
+                self._turns.denied(wire.string(message, "tool_use_id"), wire.string(message, "tool_name"))
+            case "compact_boundary":
+                sizes = wire.part(message, "compact_metadata")
+                before, after = wire.whole(sizes.get("pre_tokens")), wire.whole(sizes.get("post_tokens"))
+                self._out.tell("compacted", f"The agent shortened its memory from {before} to {after} tokens.")
+            case _:
+                # Each version adds some, so that a new one is no news.
+                self._out.count(f"system {subtype}")
+
+    def _retrying(self, message: dict[str, Any]) -> None:
+        status, delay_ms = wire.whole(message.get("error_status")), wire.whole(message.get("retry_delay_ms"))
+        attempt, most = wire.whole(message.get("attempt")), wire.whole(message.get("max_retries"))
+        reason = " ".join(
+            str(part) for part in (wire.string(message, "error") or "an error", status) if part is not None
+        )
+        self._out.tell(
+            "api_retry",
+            f"The model's API answered with {reason}. Attempt {attempt} of {most} follows in {(delay_ms or 0) / 1000:.1f} s.",
+        )
+
+    def _replied(self, response: dict[str, Any]) -> None:
+        sent = self._state.sent.pop(wire.string(response, "request_id"), None)
+        if sent is None:
+            self._out.count("late reply")
+            return
+        failed = response.get("subtype") != "success"
+        error = (wire.string(response, "error") or "the agent gave no reason") if failed else None
+        if sent.subtype == "initialize":
+            self._opening.initialized(wire.part(response, "response"), error)
+        elif sent.subtype in REQUESTS:
+            self._choosing.replied(sent, wire.part(response, "response"), error)
+
+    def _requested(self, request_id: str, request: dict[str, Any]) -> None:
+        subtype = wire.string(request, "subtype")
+        if not request_id:
+            self._out.strange("request", subtype, "a request without an id")
+        elif subtype != "can_use_tool":
+            self._out.count(f"request {subtype}")
+            self._out.refuse(request_id, f"Unsupported control request subtype: {subtype}")
+        elif not any(asked.request_id == request_id for asked in self._state.asked.values()):
+            # Also a sub-agent that works on between turns may have to ask, and people are asked in turns only.
+            running = self._turns.speaking()
+            if running is None:
+                self._out.refuse(request_id, "There is nobody to ask yet.")
+            else:
+                self._asking.permission(running, request_id, request)

@@ -1,0 +1,81 @@
+"""The command line of `claude`: the same flags in the same order every time, so that its prompt cache goes on holding.
+
+Above: the driver; opening.py, which must know the session's id before the agent says it. Below: nothing. Values that a
+person chose are checked here: what is not a known mode, or looks like a flag, is not passed on.
+"""
+
+import re
+import uuid
+from typing import Any
+
+from perdure.drivers.base import Command, StartSession
+
+MODES = {
+    "default": "Ask before acting",
+    "acceptEdits": "Accept edits",
+    "plan": "Plan only",
+    "auto": "Decide by itself",
+    "dontAsk": "Refuse what is not allowed already",
+    "bypassPermissions": "Allow everything",
+}
+LAUNCH_SETTINGS = ("trust_project_settings", "extra_args", "agent_teams")
+"""Keys of the configuration that only the next process can heed."""
+
+_NAMES = uuid.UUID("6f1c2a52-7f0e-5c0b-9d55-2c1f4a8f3b60")
+_VALUE = re.compile(r"[A-Za-z0-9][\w.:/@\[\]-]*")
+
+_FLAGS = [
+    "-p",
+    "--verbose",
+    "--input-format",
+    "stream-json",
+    "--output-format",
+    "stream-json",
+    "--include-partial-messages",
+    "--permission-prompt-tool",
+    "stdio",
+    # Else each process takes a new picture of the repository into its system prompt, and no cache survives a resume.
+    "--settings",
+    '{"includeGitInstructions":false}',
+]
+_ENVIRONMENT = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
+}
+
+
+def command(argv: list[str], order: StartSession, launch_id: str) -> Command:
+    # A project's own settings can hold hooks, and these run without asking anybody.
+    trusted = order.config.get("trust_project_settings") is True
+    line = [*argv, *_FLAGS, "--setting-sources", "user,project,local" if trusted else "user"]
+    if is_value(order.model):
+        line += ["--model", str(order.model)]
+    if order.mode in MODES:
+        line += ["--permission-mode", str(order.mode)]
+    if order.native_session_id is None:
+        line += ["--session-id", session_id(launch_id)]
+    else:
+        line += ["--resume", order.native_session_id]
+    extra = order.config.get("extra_args")
+    line += [part for part in (extra if isinstance(extra, list) else []) if isinstance(part, str)]
+    environment = dict(_ENVIRONMENT)
+    if order.config.get("agent_teams") is True:
+        environment["CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS"] = "1"
+    return Command(line, environment)
+
+
+def session_id(launch_id: str) -> str:
+    """The id of the session that this launch makes, if it makes one."""
+    return str(uuid.uuid5(_NAMES, f"session {launch_id}"))
+
+
+def message_uuid(launch_id: str, message_id: str) -> str:
+    """The launch is part of it: a message with a uuid that its session holds already is taken for a repetition."""
+    return str(uuid.uuid5(_NAMES, f"message {launch_id} {message_id}"))
+
+
+def is_value(text: Any) -> bool:
+    """Whether this can be the name of a model: not empty, and no flag."""
+    return isinstance(text, str) and _VALUE.fullmatch(text) is not None

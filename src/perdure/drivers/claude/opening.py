@@ -1,0 +1,146 @@
+"""From a fresh process to an open session: a handshake that either side of a refusal may overtake.
+
+Above: the conversation. Below: choosing, turns, the outbox. Which session it is was said on the command line, so a
+process can have one only. It is open when the handshake is answered: the agent's first word about the session itself
+comes after the first prompt.
+"""
+
+from typing import Any
+
+from perdure.core.events import Config
+from perdure.drivers.base import ResumeRefused, SessionOpened, StartFailed, StartSession
+from perdure.drivers.claude import content, faults, launching, wire
+from perdure.drivers.claude.choosing import Choosing
+from perdure.drivers.claude.outbox import Outbox
+from perdure.drivers.claude.state import State
+from perdure.drivers.claude.turns import Turns
+
+
+class Opening:
+    def __init__(self, state: State, out: Outbox, choosing: Choosing, turns: Turns) -> None:
+        self._state = state
+        self._out = out
+        self._choosing = choosing
+        self._turns = turns
+
+    def start(self, order: StartSession) -> None:
+        state = self._state
+        if state.phase != "unborn":
+            self._out.emit(
+                StartFailed("one_session", "this process holds one session; another needs a process of its own")
+            )
+            return
+        state.phase, state.order = "initializing", order
+        state.session_id = order.native_session_id or launching.session_id(state.launch_id)
+        state.mode = order.mode if order.mode in launching.MODES else "default"
+        self._out.request("initialize", hooks=None, forwardSubagentText=True)
+
+    def initialized(self, response: dict[str, Any], error: str | None) -> None:
+        state = self._state
+        if state.phase != "initializing" or state.session_id is None:
+            return
+        if error is not None:
+            self._fail("initialize_refused", error)
+            return
+        state.phase = "open"
+        commands = content.commands(response)
+        state.commands = [command["name"] for command in commands]
+        listed = wire.items(response, "models")
+        state.models = [
+            name
+            for model in listed
+            for name in (wire.string(model, "value"), wire.string(model, "resolvedModel"))
+            if name
+        ]
+        self._opened(self._capabilities(response), _models(listed, state.order))
+        if commands:
+            self._out.emit(Config(config_id="available_commands", value=commands))
+        self._choosing.set_wanted()
+        self._turns.send_next()
+
+    def refused(self, text: str) -> None:
+        """The agent says that there will be no session, in a `result` or in plain words."""
+        code, gone = faults.start_failure(text)
+        if gone and self._resuming:
+            self._state.phase = "refused"
+            self._state.held.clear()
+            self._out.emit(ResumeRefused(text, reopens=False))
+        else:
+            self._fail(code, text)
+
+    def overtaken(self, result: dict[str, Any]) -> bool:
+        """Whether this `result` is no turn's end but a word about the session itself."""
+        if self._state.phase == "refused":
+            return True
+        failed = result.get("is_error") is True
+        if self._state.phase != "open":
+            if failed:
+                self.refused(faults.sentence(result))
+            else:
+                self._out.count("result without a session")
+            return True
+        if failed and self._resuming and faults.start_failure(faults.sentence(result))[1]:
+            self._state.running = None
+            self.refused(faults.sentence(result))
+            return True
+        return False
+
+    def named(self, init: dict[str, Any]) -> None:
+        """The agent says which session it is in, at the start of every turn."""
+        state, session_id = self._state, wire.string(init, "session_id")
+        if state.phase != "open" or not session_id:
+            return
+        moved, before = session_id != state.session_id, state.named
+        state.session_id, state.named = session_id, True
+        if moved and not before:
+            # Some versions resume into a copy: the history is there, under another id.
+            self._opened(self._capabilities(init), None)
+        elif moved:
+            self._out.tell(
+                "native_session_changed", "The agent left its session; the next turn begins with the transcript."
+            )
+            if state.running is not None:
+                state.running.poisoned = True
+
+    @property
+    def _resuming(self) -> bool:
+        return self._state.order is not None and self._state.order.native_session_id is not None
+
+    def _opened(self, capabilities: dict[str, Any], models: dict[str, Any] | None) -> None:
+        state = self._state
+        assert state.session_id is not None
+        modes = [{"id": id, "name": name} for id, name in launching.MODES.items()]
+        self._out.emit(
+            SessionOpened(
+                native_session_id=state.session_id,
+                resumed=self._resuming,
+                models=models,
+                modes={"currentModeId": state.mode, "availableModes": modes},
+                capabilities=capabilities,
+            )
+        )
+
+    def _capabilities(self, said: dict[str, Any]) -> dict[str, Any]:
+        version = wire.string(said, "claude_code_version")
+        return {"can_resume": True, "version": version} if version else {"can_resume": True}
+
+    def _fail(self, code: str, message: str) -> None:
+        self._state.phase = "refused"
+        self._state.held.clear()
+        self._out.emit(StartFailed(code, message))
+
+
+def _models(listed: list[dict[str, Any]], order: StartSession | None) -> dict[str, Any] | None:
+    """The agent's models in the shape that all drivers give."""
+    available = [
+        {
+            "modelId": value,
+            "name": wire.string(model, "displayName") or value,
+            "description": wire.string(model, "description"),
+        }
+        for model in listed
+        if (value := wire.string(model, "value"))
+    ]
+    if not available:
+        return None
+    return {"currentModelId": (order.model if order is not None else None) or "default", "availableModels": available}

@@ -1,0 +1,85 @@
+"""Text that comes twice, first in pieces and then whole, and must be shown once.
+
+Above: the conversation. Below: turns (who is speaking) and the outbox. The pieces of a block are shown as they come;
+of the whole only what they lacked. A whole block has no index, so it is taken for the first of its kind that is still
+incomplete. What was shown stays shown: if the agent throws a half message away and begins again, that is told.
+"""
+
+import zlib
+
+from perdure.drivers.claude.outbox import Outbox
+from perdure.drivers.claude.state import Block, Running, State
+
+INDEX_MAX = 10_000
+
+
+class Speaking:
+    def __init__(self, state: State, out: Outbox) -> None:
+        self._state = state
+        self._out = out
+
+    def piece(self, index: int, thinking: bool, text: str) -> None:
+        running = self._state.running
+        if running is None or not text or not 0 <= index < INDEX_MAX:
+            return
+        block = running.blocks.get(index)
+        if block is None or block.thinking != thinking or block.whole:
+            block = running.blocks[index] = self._new_block(running, thinking)
+        block.chars += len(text)
+        block.checksum = zlib.crc32(text.encode(), block.checksum)
+        if block.blank and not text.isspace():
+            block.blank = False
+            running.said = running.said or not thinking
+        self._out.say(thinking, running.turn, block.number, text)
+
+    def message(self, running: Running, message_id: str) -> None:
+        """Another message begins, or is there whole: the pieces of the one before had their time."""
+        if message_id != running.message_id:
+            self.drop(running)
+            running.message_id = message_id
+
+    def whole(self, running: Running, message_id: str, thinking: bool, text: str) -> None:
+        known = message_id == running.message_id
+        waiting = [block for block in running.blocks.values() if block.thinking == thinking and not block.whole]
+        # Another message with the same beginning is the answer after a broken stream: it goes on where that stopped.
+        block = waiting[0] if waiting and (known or _begins_with(text, waiting[0])) else None
+        if block is not None:
+            block.whole = True
+        if not known:
+            self.message(running, message_id)
+        if block is None:
+            rest = text
+        elif len(text) < block.chars:
+            # Interrupted, or trimmed: all of it was shown.
+            rest = ""
+        elif _begins_with(text, block):
+            rest = text[block.chars :]
+        else:
+            self._tell_dropped()
+            block, rest = None, text
+        if rest:
+            if block is None:
+                block = self._new_block(running, thinking)
+                running.blocks[INDEX_MAX + block.number] = block
+                block.whole = True
+            running.said = running.said or not thinking
+            self._out.say(thinking, running.turn, block.number, rest)
+
+    def drop(self, running: Running) -> None:
+        """Whatever is still incomplete will stay so."""
+        if not running.cancelled and any(not block.whole and not block.blank for block in running.blocks.values()):
+            self._tell_dropped()
+        running.blocks = {}
+
+    def _tell_dropped(self) -> None:
+        self._out.tell(
+            "preview_dropped", "The agent lost the text before this while it was coming, and began it again."
+        )
+
+    def _new_block(self, running: Running, thinking: bool) -> Block:
+        running.block += 1
+        return Block(thinking, running.block)
+
+
+def _begins_with(text: str, block: Block) -> bool:
+    return block.chars > 0 and len(text) >= block.chars and zlib.crc32(text[: block.chars].encode()) == block.checksum

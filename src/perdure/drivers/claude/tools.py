@@ -1,0 +1,81 @@
+"""How a tool call is told: its kind, its title, what its result says and what it changed.
+
+Above: working.py and asking.py. Below: nothing. Functions from values to values. The agent's tools are known by name;
+one that isn't (of an MCP server, or of a newer version) is shown with whatever its input names.
+"""
+
+from typing import Any
+
+from perdure.drivers.claude import content, wire
+
+TITLE_MAX_CHARS = 160
+
+_KINDS = {
+    "Bash": "execute",
+    "BashOutput": "execute",
+    "KillShell": "execute",
+    "Read": "read",
+    "NotebookRead": "read",
+    "Edit": "edit",
+    "MultiEdit": "edit",
+    "Write": "edit",
+    "NotebookEdit": "edit",
+    "Grep": "search",
+    "Glob": "search",
+    "LS": "search",
+    "WebFetch": "fetch",
+    "WebSearch": "fetch",
+    "EnterPlanMode": "switch_mode",
+    "ExitPlanMode": "switch_mode",
+}
+_SUBJECTS = ("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "skill")
+
+
+def kind(name: str) -> str:
+    return _KINDS.get(name, "other")
+
+
+def title(name: str, given: Any) -> str:
+    """One line for people: the tool, and what it is about."""
+    for key in _SUBJECTS:
+        subject = " ".join(wire.string(given, key).split())
+        if subject:
+            line = f"{name}: {subject}"
+            return line if len(line) <= TITLE_MAX_CHARS else line[: TITLE_MAX_CHARS - 1] + "…"
+    return name
+
+
+def result_text(block: dict[str, Any], detail: Any) -> str | None:
+    text = content.text_of(block.get("content"))
+    return text or (detail if isinstance(detail, str) and detail else None)
+
+
+def diff(detail: Any) -> list[dict[str, Any]] | None:
+    """What an edit changed: one entry per hunk, or the whole of a new file."""
+    path = wire.string(detail, "filePath")
+    if not path:
+        return None
+    hunks = [hunk for hunk in wire.items(detail, "structuredPatch") if isinstance(hunk.get("lines"), list)]
+    if hunks:
+        return [_hunk(path, hunk) for hunk in hunks]
+    if detail.get("type") == "create" and isinstance(detail.get("content"), str):
+        return [{"path": path, "old_text": None, "new_text": detail["content"]}]
+    return None
+
+
+def locations(detail: Any) -> list[dict[str, Any]] | None:
+    path = wire.string(detail, "filePath")
+    return [{"path": path}] if path else None
+
+
+def _hunk(path: str, hunk: dict[str, Any]) -> dict[str, Any]:
+    lines = [line for line in hunk["lines"] if isinstance(line, str)]
+    entry: dict[str, Any] = {
+        "path": path,
+        "old_text": "\n".join(line[1:] for line in lines if line[:1] in (" ", "-")),
+        "new_text": "\n".join(line[1:] for line in lines if line[:1] in (" ", "+")),
+    }
+    start = wire.whole(hunk.get("newStart"))
+    if start is not None:
+        entry["line"] = start
+    return entry

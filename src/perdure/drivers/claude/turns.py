@@ -1,0 +1,198 @@
+"""The prompt in flight, the turns that the agent begins by itself, and how each of them ends.
+
+Above: the conversation. Below: speaking, working, asking, content.py, faults.py, the outbox. One prompt at a time: two
+would be merged into one turn with one end. A turn ends with a `result` line, and not every such line is its own.
+"""
+
+from typing import Any
+
+from perdure.core.events import Config, Usage
+from perdure.drivers.base import SendPrompt, TurnBegun, TurnFinished
+from perdure.drivers.claude import content, faults, launching, wire
+from perdure.drivers.claude.asking import Asking
+from perdure.drivers.claude.outbox import Outbox
+from perdure.drivers.claude.speaking import Speaking
+from perdure.drivers.claude.state import OWN_TURN, Running, State
+from perdure.drivers.claude.working import Working
+
+BY_ITSELF = "The agent goes on by itself."
+
+_KEPT = (
+    "is_error",
+    "subtype",
+    "errors",
+    "result",
+    "stop_reason",
+    "terminal_reason",
+    "usage",
+    "modelUsage",
+    "total_cost_usd",
+)
+
+
+class Turns:
+    def __init__(self, state: State, out: Outbox, speaking: Speaking, working: Working, asking: Asking) -> None:
+        self._state = state
+        self._out = out
+        self._speaking = speaking
+        self._working = working
+        self._asking = asking
+
+    def send_next(self) -> None:
+        """Send the oldest prompt that waits, if the agent is free."""
+        state = self._state
+        while state.held and state.phase == "open" and state.running is None:
+            order = state.held.pop(0)
+            command = content.slash_command(order.text)
+            said = content.prompt(order, state.commands)
+            if command in content.LEAVES_THE_SESSION:
+                reason = (
+                    f"/{command} would leave the session that is kept here; send a message with fresh context instead"
+                )
+                self._refuse(order, "command_refused", reason)
+            elif not said:
+                self._refuse(order, "empty_prompt", "there is nothing to send")
+            else:
+                line = wire.line(
+                    {
+                        "type": "user",
+                        "message": {"role": "user", "content": said},
+                        "parent_tool_use_id": None,
+                        "session_id": "",
+                        "uuid": launching.message_uuid(state.launch_id, order.message_id),
+                    }
+                )
+                self._out.write(line)
+                state.running = Running(turn=order.turn, input_bytes=len(line))
+
+    def speaking(self) -> Running | None:
+        """The turn that the agent's words belong to. With no prompt in flight it has begun one of its own."""
+        state = self._state
+        if state.running is None and state.phase == "open":
+            state.running = Running(turn=OWN_TURN)
+            self._out.emit(TurnBegun(state.notice or BY_ITSELF))
+            state.notice = ""
+        if state.running is not None:
+            state.running.merged = None
+        return state.running
+
+    def cancel(self, turn: int) -> None:
+        """Interrupt the turn, also when its prompt still waits to be sent."""
+        state = self._state
+        for order in [order for order in state.held if order.turn == turn]:
+            state.held.remove(order)
+            self._out.emit(TurnFinished(turn, "cancelled"))
+        if state.running is not None and state.running.turn in (turn, OWN_TURN):
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        running = self._state.running
+        if running is not None:
+            running.cancelled = True
+            self._out.request("interrupt")
+            self._asking.withdraw_all()
+
+    def ended(self, result: dict[str, Any]) -> None:
+        """A `result` line."""
+        running = self._state.running
+        if running is None:
+            self._out.count("result without a turn")
+            self._cost(result)
+            return
+        own = wire.string(wire.part(result, "origin"), "kind") == "task-notification"
+        if own and running.turn != OWN_TURN:
+            # The agent had begun a turn of its own when the prompt reached it. The prompt's turn follows, unless the
+            # prompt was taken into this one: then nothing follows, and the agent is idle.
+            running.merged = {key: result[key] for key in _KEPT if key in result}
+            return
+        self.finish(running, result)
+
+    def idle(self) -> None:
+        """The process says that it has nothing more to do."""
+        running = self._state.running
+        if running is None:
+            return
+        if running.merged is not None:
+            self.finish(running, running.merged)
+        elif running.turn == OWN_TURN and not self._state.asked:
+            # A background task that ended without another word: its question was all there was to the turn.
+            self.finish(running, {})
+
+    def finish(self, running: Running, result: dict[str, Any]) -> None:
+        state = self._state
+        stop_reason, code, message, poisoned = faults.verdict(result, running.cancelled, running.fault)
+        if stop_reason == "cancelled":
+            running.cancelled = True
+        self._speaking.drop(running)
+        answer = wire.string(result, "result") or running.fault_text
+        if answer and not running.said and stop_reason == "end_turn":
+            self._speaking.whole(running, "", False, answer)
+        self._asking.withdraw_all()
+        self._working.close(running)
+        self._tell_denials(running, result)
+        if code == "usage_limit":
+            message = self._tell_limit(message or "")
+        cost = self._cost(result)
+        figures: dict[str, Any] = content.figures(result)
+        if running.context_used:
+            figures["context_used"] = running.context_used
+        if cost is not None:
+            figures["cost_usd"] = cost
+        if any(figure for name, figure in figures.items() if name != "context_size"):
+            self._out.emit(Usage(turn=running.turn, **figures))
+        self.tell_tasks()
+        state.running = None
+        self._out.emit(
+            TurnFinished(
+                turn=running.turn,
+                stop_reason=stop_reason,
+                error_code=code,
+                error_message=message,
+                poisoned=poisoned or running.poisoned,
+                cost_usd=cost,
+                input_bytes=running.input_bytes,
+                leaves=state.leaves,
+            )
+        )
+        self.send_next()
+
+    def tell_tasks(self) -> None:
+        """How much runs beside the conversation: a process with such tasks is not as idle as it looks."""
+        state = self._state
+        if len(state.tasks) != state.tasks_told:
+            state.tasks_told = len(state.tasks)
+            turn = state.running.turn if state.running is not None else None
+            self._out.emit(Config(turn=turn, config_id="background_tasks", value=state.tasks_told))
+
+    def denied(self, tool_id: str, name: str) -> None:
+        """A tool was refused with nobody being asked."""
+        running = self._state.running
+        if running is not None and tool_id not in running.judged:
+            running.judged.append(tool_id)
+            self._out.tell("permission_denied", f"{name or 'A tool'} was not permitted, and nobody was asked.")
+
+    def _tell_denials(self, running: Running, result: dict[str, Any]) -> None:
+        for denial in wire.items(result, "permission_denials"):
+            self.denied(wire.string(denial, "tool_use_id"), wire.string(denial, "tool_name"))
+
+    def _tell_limit(self, message: str) -> str:
+        """Say when the allowance comes back, in a way that programs can read too."""
+        resets_at = faults.resets_at(message) or self._state.limit_resets_at
+        if resets_at is None:
+            self._out.tell("usage_limit", message)
+            return message
+        moment = faults.moment(resets_at)
+        self._out.tell("usage_limit", f"The usage limit is reached until {moment} ({resets_at}).")
+        return f"{message.split('|', maxsplit=1)[0]} (resets at {moment})"
+
+    def _cost(self, result: dict[str, Any]) -> float | None:
+        """What was spent since the last result. The process counts for all its turns, and may begin anew."""
+        total = wire.amount(result.get("total_cost_usd"))
+        if total is None:
+            return None
+        before, self._state.cost_usd = self._state.cost_usd, total
+        return round(total - before if total >= before else total, 10)
+
+    def _refuse(self, order: SendPrompt, code: str, reason: str) -> None:
+        leaves = self._state.leaves
+        self._out.emit(TurnFinished(order.turn, "failed", error_code=code, error_message=reason, leaves=leaves))

@@ -1,0 +1,88 @@
+"""Lines of stream-json: what is read of each at once, and how ours are made.
+
+Above: the conversation and its parts. Below: jsonrpc.py for JSON from strangers. Nearly all lines are pieces of text,
+so these are read into a few fields; any other line becomes a dict. A broken line of ours would end the agent's process:
+each is made here, whole.
+"""
+
+import json
+import math
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from perdure.drivers import jsonrpc
+
+
+class Delta(Struct):
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+
+
+class StreamEvent(Struct):
+    type: str = ""
+    index: int = -1
+    delta: Delta | None = None
+
+
+class StreamLine(Struct):
+    """A line, as far as it can be a piece of the answer."""
+
+    type: str = ""
+    event: StreamEvent | None = None
+    parent_tool_use_id: str | None = None
+
+
+_stream_line: msgspec.json.Decoder[StreamLine] = msgspec.json.Decoder(StreamLine)
+
+
+def stream_line(line: bytes) -> StreamLine | None:
+    """Only a quick look: None if the line has another shape, and then it is read with care."""
+    try:
+        return _stream_line.decode(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def message(line: bytes) -> dict[str, Any] | None:
+    found = jsonrpc.value(line)
+    return found if isinstance(found, dict) else None
+
+
+def line(message: dict[str, Any]) -> bytes:
+    try:
+        return jsonrpc.encoded(message) + b"\n"
+    except UnicodeEncodeError:
+        # Half an emoji in a person's text: escaped, it is still JSON.
+        return json.dumps(message).encode() + b"\n"
+
+
+def string(value: Any, key: str) -> str:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def part(value: Any, key: str) -> dict[str, Any]:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def items(value: Any, key: str) -> list[dict[str, Any]]:
+    """The objects of a list; whatever else is in it is left out."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def whole(value: Any) -> int | None:
+    """A count, or None. Bounded, since stores keep 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value) if 0 <= value < 2**53 else None
+
+
+def amount(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < 1e12 else None

@@ -1,0 +1,132 @@
+"""Tools and their results, and what sub-agents say and do.
+
+Above: the conversation; asking, which may hear of a tool first. Below: tools.py, speaking and the outbox. A sub-agent's
+tools are told with the tool that started it as their parent; its words are progress of that tool and not the answer.
+"""
+
+from typing import Any
+
+from perdure.core.events import Plan, ToolResult, ToolUpdate, ToolUse
+from perdure.drivers.claude import content, tools, wire
+from perdure.drivers.claude.outbox import Outbox
+from perdure.drivers.claude.speaking import Speaking
+from perdure.drivers.claude.state import Running, State, Tool
+
+SEEN_MAX = 32
+TASKS_MAX = 256
+LEFT_OPEN = "left open by the agent"
+
+_SYNTHETIC = "<synthetic>"
+_NO_CONTENT = "(no content)"
+
+
+class Working:
+    def __init__(self, state: State, out: Outbox, speaking: Speaking) -> None:
+        self._state = state
+        self._out = out
+        self._speaking = speaking
+
+    def said(self, running: Running, line: dict[str, Any]) -> None:
+        """A whole `assistant` line: one block of a message, or more."""
+        if self._repeated(running, line):
+            return
+        message, parent = wire.part(line, "message"), wire.string(line, "parent_tool_use_id") or None
+        message_id = wire.string(message, "id")
+        synthetic = message.get("model") == _SYNTHETIC
+        for block in wire.items(message, "content"):
+            kind = wire.string(block, "type")
+            text = wire.string(block, "thinking" if kind == "thinking" else "text")
+            if kind.endswith("tool_use"):
+                if parent is None:
+                    self._speaking.message(running, message_id)
+                self.use(running, wire.string(block, "id"), wire.string(block, "name"), block.get("input"), parent)
+            elif kind not in ("text", "thinking") or not text:
+                continue
+            elif parent is not None:
+                self._progress(running, parent, kind, text)
+            elif synthetic and wire.string(line, "error"):
+                # It comes again as the turn's error, and must not be taken for an answer.
+                self._speaking.message(running, message_id)
+                running.fault, running.fault_text = wire.string(line, "error"), text
+            elif not (synthetic and text == _NO_CONTENT):
+                self._speaking.whole(running, message_id, kind == "thinking", text)
+
+    def use(self, running: Running, tool_id: str, name: str, given: Any, parent: str | None) -> None:
+        """A tool call, told once however often it is heard of."""
+        if not tool_id or tool_id in running.tools:
+            return
+        name = name or "tool"
+        running.tools[tool_id] = Tool(name)
+        self._out.emit(
+            ToolUse(
+                turn=running.turn,
+                tool_id=tool_id,
+                name=name,
+                kind=tools.kind(name),
+                title=tools.title(name, given),
+                input=given,
+                parent_tool_id=parent,
+            )
+        )
+        if name == "TodoWrite":
+            self._out.emit(Plan(turn=running.turn, entries=content.plan_entries(given)))
+
+    def came_back(self, running: Running, line: dict[str, Any]) -> None:
+        """A `user` line: results of tools. Its texts are echoes and notes to the model, and not what a person wrote."""
+        if self._repeated(running, line):
+            return
+        detail = line.get("tool_use_result")
+        for block in wire.items(wire.part(line, "message"), "content"):
+            if wire.string(block, "type").endswith("tool_result"):
+                self._result(running, block, detail)
+
+    def close(self, running: Running) -> None:
+        """The turn is over: end what is still open, as failed."""
+        for tool_id, tool in running.tools.items():
+            if tool.open:
+                self._out.emit(
+                    ToolResult(turn=running.turn, tool_id=tool_id, status="failed", content=LEFT_OPEN, is_error=True)
+                )
+
+    def task_started(self, line: dict[str, Any]) -> None:
+        task_id, tasks = wire.string(line, "task_id"), self._state.tasks
+        if task_id and len(tasks) < TASKS_MAX:
+            tasks[task_id] = wire.string(line, "tool_use_id")
+
+    def task_ended(self, line: dict[str, Any]) -> None:
+        self._state.tasks.pop(wire.string(line, "task_id"), None)
+        self._state.notice = wire.string(line, "summary")
+
+    def _result(self, running: Running, block: dict[str, Any], detail: Any) -> None:
+        tool_id = wire.string(block, "tool_use_id")
+        tool = running.tools.get(tool_id)
+        if tool is None or not tool.open:
+            self._out.count("late tool result")
+            return
+        tool.open = False
+        failed = block.get("is_error") is True
+        self._out.emit(
+            ToolResult(
+                turn=running.turn,
+                tool_id=tool_id,
+                status="failed" if failed else "completed",
+                content=tools.result_text(block, detail),
+                diff=tools.diff(detail),
+                locations=tools.locations(detail),
+                is_error=failed,
+            )
+        )
+
+    def _progress(self, running: Running, parent: str, kind: str, text: str) -> None:
+        tool = running.tools.get(parent)
+        if kind == "text" and tool is not None and tool.open:
+            self._out.emit(ToolUpdate(turn=running.turn, tool_id=parent, content=text))
+
+    def _repeated(self, running: Running, line: dict[str, Any]) -> bool:
+        uuid = wire.string(line, "uuid")
+        if uuid in running.seen:
+            self._out.count("repeated entry")
+            return True
+        if uuid:
+            running.seen = [*running.seen, uuid][-SEEN_MAX:]
+        return False

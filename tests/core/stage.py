@@ -1,0 +1,217 @@
+"""Sessions in any phase, made by the machine itself, for tests that look at one step of it.
+
+Above: the tests of the core. Below: core. No clock, no store, no process: time is a counter.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import observations as ob
+from perdure.core.clock import stamp
+from perdure.core.evolve import created, evolve
+from perdure.core.observe import observe
+from perdure.core.permissions import Rule
+from perdure.core.resume import AgentFacts
+from perdure.core.session import Decision, World, create, decide
+from perdure.core.state import Session, dump
+
+START_S = 1_800_000_000.0
+ALLOW = ev.PromptOption("yes", "Allow", "allow_once")
+REJECT = ev.PromptOption("no", "Reject", "reject_once")
+
+
+def facts(*, can_resume: bool = True, resume: Any = "auto", runtime: str = "bin") -> AgentFacts:
+    return AgentFacts(driver="acp", can_resume=can_resume, workdir_id="1:2", fingerprint=runtime, resume=resume)
+
+
+def world(
+    at_s: float = 0.0, *, rules: Sequence[Rule] = (), known: AgentFacts | None = None, **more: AgentFacts
+) -> World:
+    return World(stamp(START_S + at_s), lambda agent: more.get(agent, known or facts()), tuple(rules))
+
+
+class Stage:
+    """One session and its log. Every step checks that the log alone leads to the same state."""
+
+    def __init__(self, **given: Any) -> None:
+        values: dict[str, Any] = {"session_id": "s", "project": None, "agent": "alpha", "workdir": "/srv", **given}
+        self.at_s = 0.0
+        self.rules: list[Rule] = []
+        self.known = facts()
+        self.log: list[ev.Event] = []
+        self.launches = 0
+        self.messages = 0
+        decision = create(cmd.CreateSession(**values), self.world())
+        self.state = decision.state
+        self.log += [ev.decode(ev.encode(event)) for event in decision.events]
+
+    def world(self) -> World:
+        return world(self.at_s, rules=self.rules, known=self.known)
+
+    # Steps -------------------------------------------------------------------------------------------------------
+
+    def do(self, command: cmd.Command) -> list[ev.Event]:
+        return self._take(decide(self.state, command, self.world()))
+
+    def see(self, *seen: Any, launch: str | None = None) -> list[ev.Event]:
+        launch_id = launch if launch is not None else self.launch_id
+        return self._take(observe(self.state, launch_id, seen, self.world(), pid=7))
+
+    def _take(self, decision: Decision) -> list[ev.Event]:
+        before = dump(self.state)
+        stored = [ev.decode(ev.encode(event)) for event in decision.events]
+        assert stored == decision.events
+        assert dump(self.state) == before
+        self.state = decision.state
+        self.log += stored
+        assert replayed(self.log) == self.state
+        return decision.events
+
+    # Ways to get somewhere ---------------------------------------------------------------------------------------
+
+    @property
+    def launch_id(self) -> str:
+        return self.state.attached.launch_id if self.state.attached else "none"
+
+    @property
+    def turn(self) -> int:
+        assert self.state.turn is not None
+        return self.state.turn.turn
+
+    def send(self, text: str = "hello", **given: Any) -> str:
+        self.messages += 1
+        message_id = f"m{self.messages}"
+        self.do(cmd.SubmitMessage(message_id=message_id, text=text, **given))
+        return message_id
+
+    def queue(self, text: str = "later") -> str:
+        return self.send(text, when_busy="queue")
+
+    def launch(self, native: str | None = None) -> str:
+        self.launches += 1
+        assert self.state.turn is not None
+        launch_id = f"l{self.launches}"
+        self.do(
+            cmd.PrepareLaunch(
+                launch_id=launch_id,
+                agent=self.state.turn.agent,
+                driver="acp",
+                native_session_id=native,
+                workdir_id="1:2",
+                fingerprint="bin",
+            )
+        )
+        return launch_id
+
+    def open(self, native: str = "n1", *, resumed: bool = False) -> None:
+        self.launch(native if resumed else None)
+        self.see(ob.SessionOpened(native, resumed))
+
+    def ask(self, prompt_id: str = "p1", **given: Any) -> None:
+        self.see(prompt(self.turn, prompt_id, **given))
+
+    def finish(self, stop_reason: ev.StopReason = "end_turn", **given: Any) -> list[ev.Event]:
+        return self.see(ob.TurnFinished(self.turn, stop_reason, **given))
+
+    def a_turn(self, text: str = "hello", native: str = "n1", **given: Any) -> None:
+        """A whole turn, by the process that is there or by a new one."""
+        self.send(text, **given)
+        if self.state.attached is None:
+            self.open(native)
+        elif not self.state.attached.opened:
+            self.see(ob.SessionOpened(native, False))
+        self.finish()
+
+
+def prompt(turn: int, prompt_id: str = "p1", **given: Any) -> ev.PendingPrompt:
+    values: dict[str, Any] = {"kind": "permission", "title": "Run it", "tool": "Bash", "options": [ALLOW, REJECT]}
+    return ev.PendingPrompt(turn=turn, prompt_id=prompt_id, **{**values, **given})
+
+
+def replayed(log: Sequence[ev.Event]) -> Session:
+    """The state that the log alone leads to."""
+    first = log[0]
+    assert isinstance(first, ev.SessionCreated)
+    state = created(first)
+    for event in log[1:]:
+        evolve(state, ev.decode(ev.encode(event)))
+    return state
+
+
+def types(events: Sequence[ev.Event]) -> list[str]:
+    return [ev.type_of(event) for event in events]
+
+
+def last(events: Sequence[ev.Event], kind: type[Any]) -> Any:
+    return [event for event in events if isinstance(event, kind)][-1]
+
+
+# One stage per situation that a session can be in --------------------------------------------------------------------
+
+
+def idle() -> Stage:
+    return Stage()
+
+
+def attached() -> Stage:
+    stage = Stage()
+    stage.a_turn()
+    return stage
+
+
+def starting() -> Stage:
+    stage = Stage()
+    stage.send()
+    return stage
+
+
+def working() -> Stage:
+    stage = Stage()
+    stage.send()
+    stage.open()
+    return stage
+
+
+def busy() -> Stage:
+    """Working, with a message that waits."""
+    stage = working()
+    stage.queue()
+    return stage
+
+
+def asking() -> Stage:
+    stage = working()
+    stage.ask()
+    return stage
+
+
+def resuming() -> Stage:
+    """A turn that was planned as resumed, and whose process has not opened its session yet."""
+    stage = attached()
+    stage.do(cmd.DetachAgent("idle_timeout"))
+    stage.send("again")
+    stage.launch("n1")
+    return stage
+
+
+def aborting() -> Stage:
+    stage = working()
+    stage.do(cmd.AbortTurn())
+    return stage
+
+
+def aborting_busy() -> Stage:
+    stage = busy()
+    stage.do(cmd.AbortTurn())
+    return stage
+
+
+def ended() -> Stage:
+    stage = attached()
+    stage.do(cmd.EndSession("stopped", "person"))
+    return stage
+
+
+SITUATIONS = (idle, attached, starting, working, busy, asking, resuming, aborting, aborting_busy, ended)

@@ -1,0 +1,107 @@
+"""How events change the state: totals, ranges, bindings, and that an event never changes after it was made."""
+
+import copy
+
+import pytest
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import observations as ob
+from perdure.core.evolve import _CHANGES, POISONED_KEPT, RESOLVED_PROMPTS_KEPT, evolve
+from perdure.core.state import dump
+from tests.core.stage import SITUATIONS, Stage, attached, idle, replayed, working
+
+
+@pytest.mark.parametrize("kind", ev.AnyEvent.__args__)
+def test_an_event_that_is_not_decisive_has_no_effect(kind: type[ev.Event]) -> None:
+    assert kind.decisive or kind not in _CHANGES
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_folding_changes_the_state_and_not_the_events(situation: object) -> None:
+    assert callable(situation)
+    log = situation().log
+    before = copy.deepcopy(log)
+    replayed(log)
+    assert log == before
+
+
+def test_a_later_value_of_an_option_does_not_change_the_event_that_listed_it() -> None:
+    stage = working()
+    listed = ev.Config(config_id="model", value="a", options=[{"id": "model", "currentValue": "a"}])
+    events = stage.see(listed, ev.Config(config_id="model", value="b"))
+    assert stage.state.config_options == [{"id": "model", "currentValue": "b"}]
+    assert events[0].options == [{"id": "model", "currentValue": "a"}]  # type: ignore[attr-defined]
+    opened = stage.see(
+        ob.SessionOpened("n1", False, config_options=[{"id": "model"}]), ev.Config(config_id="model", value="c")
+    )
+    assert opened[0].config_options == [{"id": "model"}]  # type: ignore[attr-defined]
+
+
+def test_figures_of_a_turn_are_absolute_and_a_sessions_are_their_sum() -> None:
+    stage = attached()
+    for used in (10, 30):
+        stage.send()
+        stage.see(
+            ev.Usage(turn=stage.turn, input_tokens=used - 5, context_used=7),
+            ev.Usage(turn=stage.turn, input_tokens=used, cost_usd=0.5),
+        )
+        stage.finish()
+        assert stage.state.turn is not None
+        assert stage.state.turn.usage == {"input_tokens": used, "cost_usd": 0.5, "context_used": 7}
+    assert stage.state.usage == {"input_tokens": 40, "cost_usd": 1.0}
+
+
+def test_what_is_remembered_of_prompts_and_poisoned_sessions_is_bounded() -> None:
+    stage = working()
+    for number in range(RESOLVED_PROMPTS_KEPT + 5):
+        stage.state.prompts.clear()
+        evolve(stage.state, ev.PromptResolved(prompt_id=f"p{number}", by="agent", outcome="withdrawn", delivered=False))
+    assert len(stage.state.resolved_prompts) == RESOLVED_PROMPTS_KEPT
+    assert stage.state.resolved_prompts[-1] == f"p{number}"
+    for number in range(POISONED_KEPT + 5):
+        evolve(stage.state, ev.AgentAttached(agent="alpha", pid=1, native_session_id=f"n{number}", reason="started",
+                                             launch_id="l1"))  # fmt: skip
+        evolve(stage.state, ev.ContextFallback(turn=1, reason="refused", poisoned=True))
+    assert len(stage.state.poisoned) == POISONED_KEPT
+
+
+def test_a_binding_is_pinned_when_the_id_is_seen_and_confirmed_by_the_agents_word() -> None:
+    stage = Stage()
+    stage.send()
+    stage.launch()
+    assert stage.state.bindings == {}
+    stage.see(ob.SessionOpened("n1", False))
+    binding = stage.state.bindings["alpha"]
+    assert (binding.native_session_id, binding.confirmed, binding.last_turn) == ("n1", False, 0)
+    stage.finish()
+    binding = stage.state.bindings["alpha"]
+    assert (binding.confirmed, binding.last_turn) == (True, 1)
+    stage.send()
+    assert not stage.state.bindings["alpha"].confirmed
+
+
+def test_the_word_of_one_agent_confirms_nothing_of_another() -> None:
+    stage = attached()
+    stage.a_turn("two", native="b1", agent="beta")
+    assert {name: found.last_turn for name, found in stage.state.bindings.items()} == {"alpha": 1, "beta": 2}
+
+
+def test_an_attached_or_detached_process_that_is_not_the_sessions_changes_nothing() -> None:
+    stage = working()
+    before = dump(stage.state)
+    for event in (
+        ev.AgentAttached(agent="alpha", pid=1, native_session_id="n9", reason="started", launch_id="older"),
+        ev.AgentDetached(agent="alpha", pid=1, native_session_id="n9", reason="exited", launch_id="older"),
+    ):
+        evolve(stage.state, event)
+    assert dump(stage.state) == before
+
+
+def test_a_waiting_limit_and_a_summary_are_kept() -> None:
+    stage = idle()
+    evolve(stage.state, ev.WaitingUntil(until="2027-01-01T00:00:00.000Z", reason="limit"))
+    assert stage.state.waiting_until is not None
+    stage = idle()
+    stage.do(cmd.UpdateSession(summary="short", labels=("a", "b")))
+    assert (stage.state.summary, stage.state.labels, stage.state.archived) == ("short", ["a", "b"], False)

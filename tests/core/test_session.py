@@ -1,0 +1,326 @@
+"""The machine's answers to commands: what is allowed, what is refused, and what each leads to."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import observations as ob
+from perdure.core.errors import STATUS_OF_CODE, Refused
+from perdure.core.session import _HANDLERS, ALLOWED
+from perdure.core.state import dump
+from tests.core.stage import SITUATIONS, Stage, asking, attached, busy, ended, idle, last, types, working
+
+
+def commands(stage: Stage) -> Iterator[cmd.Command]:
+    """Every command, in each of its ways, as it would be given to this session."""
+    turn = stage.state.turn.turn if stage.state.turn else 1
+    agent = stage.state.agent
+    yield cmd.SubmitMessage(message_id="new", text="new")
+    yield cmd.SubmitMessage(message_id="new", text="new", when_busy="queue")
+    yield cmd.SubmitMessage(message_id="new", text="new", when_busy="interrupt")
+    yield cmd.UnqueueMessage(stage.state.queue[0].message_id if stage.state.queue else "none")
+    yield cmd.AbortTurn()
+    yield cmd.EndSession("stopped", "person")
+    yield cmd.AnswerPrompt(prompt_id="p1", option_id="yes")
+    yield cmd.SetConfig("model", "large")
+    yield cmd.UpdateSession(title="Named", labels=("a",))
+    yield cmd.DetachAgent("idle_timeout")
+    for clock in ("turn", "silence"):
+        for stop in (True, False):
+            yield cmd.ExpireTurnClock(clock, turn, 60, stop)
+    yield cmd.PrepareLaunch(
+        launch_id="l9", agent=agent, driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
+    )
+    yield cmd.GiveUpTurn(code="internal", message="It can't be started.")
+
+
+def each_step() -> Iterator[tuple[Stage, cmd.Command]]:
+    for situation in SITUATIONS:
+        for number in range(len(list(commands(situation())))):
+            stage = situation()
+            yield stage, list(commands(stage))[number]
+
+
+def test_the_table_says_exactly_what_happens() -> None:
+    happened: dict[str, dict[str, set[str]]] = {}
+    for stage, command in each_step():
+        name, phase = type(command).__name__, stage.state.phase
+        try:
+            stage.do(command)
+        except Refused:
+            continue
+        happened.setdefault(name, {}).setdefault(phase, set()).add(stage.state.phase)
+    assert happened == {name: {phase: set(targets) for phase, targets in row.items()} for name, row in ALLOWED.items()}
+
+
+def test_every_command_has_its_row_and_its_handler() -> None:
+    names = {kind.__name__ for kind in cmd.Command.__args__}
+    assert names == set(ALLOWED) == {kind.__name__ for kind in _HANDLERS}
+
+
+def test_a_refused_command_names_a_known_code_and_changes_nothing() -> None:
+    for stage, command in each_step():
+        before, count = dump(stage.state), len(stage.log)
+        refused: Refused | None = None
+        try:
+            stage.do(command)
+        except Refused as refusal:
+            refused = refusal
+        if refused is not None:
+            assert refused.code in STATUS_OF_CODE
+            assert refused.detail.endswith(".")
+            assert (dump(stage.state), len(stage.log)) == (before, count)
+
+
+REFUSALS: list[tuple[Callable[[], Stage], cmd.Command, str]] = [
+    (working, cmd.SubmitMessage(message_id="x", text="x"), "turn_active"),
+    (idle, cmd.AbortTurn(), "no_turn_active"),
+    (idle, cmd.GiveUpTurn(code="internal", message="x"), "no_turn_active"),
+    (attached, cmd.ExpireTurnClock("turn", 1, 60, True), "no_turn_active"),
+    (working, cmd.DetachAgent("x"), "turn_active"),
+    (idle, cmd.UnqueueMessage("x"), "not_found"),
+    (busy, cmd.UnqueueMessage("x"), "not_found"),
+    (idle, cmd.AnswerPrompt(prompt_id="x"), "not_found"),
+    (asking, cmd.AnswerPrompt(prompt_id="x"), "not_found"),
+    (asking, cmd.AnswerPrompt(prompt_id="p1", option_id="perhaps"), "invalid"),
+    *[(ended, command, "session_ended") for command in commands(ended()) if not isinstance(command, cmd.UpdateSession)],
+]
+
+
+@pytest.mark.parametrize(("situation", "command", "code"), REFUSALS)
+def test_a_refusal_says_what_is_wrong(situation: Callable[[], Stage], command: cmd.Command, code: str) -> None:
+    with pytest.raises(Refused) as caught:
+        situation().do(command)
+    assert caught.value.code == code
+
+
+def test_a_busy_session_says_which_turn_runs() -> None:
+    with pytest.raises(Refused) as caught:
+        working().send()
+    assert caught.value.facts == {"state": "processing", "turn": 1}
+
+
+def test_a_prompt_can_be_answered_once_and_says_so_afterwards() -> None:
+    stage = asking()
+    assert last(stage.do(cmd.AnswerPrompt(prompt_id="p1", option_id="yes")), ev.PromptResolved).outcome == "allowed"
+    for _ in range(2):
+        with pytest.raises(Refused) as caught:
+            stage.do(cmd.AnswerPrompt(prompt_id="p1", option_id="no"))
+        assert caught.value.code == "prompt_resolved"
+        if stage.state.working:
+            stage.finish()
+
+
+# Messages and the queue ---------------------------------------------------------------------------------------------
+
+
+def test_a_message_starts_a_turn_and_gives_the_session_its_title() -> None:
+    stage = idle()
+    events = stage.do(cmd.SubmitMessage(message_id="m", text="\n  Fix the parser\nplease"))
+    assert types(events) == ["user_message", "turn_start", "title"]
+    assert (stage.state.title, stage.state.title_by, stage.state.state) == ("Fix the parser", "message", "processing")
+    assert events[1].run_id == "s.1"  # type: ignore[attr-defined]
+
+
+def test_the_title_is_made_from_the_first_message_only_and_never_against_a_person() -> None:
+    stage = attached()
+    stage.send("another subject")
+    assert stage.state.title == "hello"
+    named = Stage(title="Mine")
+    named.a_turn()
+    named.send("again")
+    named.see(ev.Title(title="The agent's", by="agent"))
+    assert (named.state.title, named.state.title_by) == ("Mine", "person")
+    stage.see(ev.Title(title="The agent's", by="agent"))
+    assert stage.state.title == "The agent's"
+    stage.do(cmd.UpdateSession(title="Mine"))
+    stage.see(ev.Title(title="The agent's", by="agent"))
+    assert stage.state.title == "Mine"
+
+
+def test_waiting_messages_are_sent_in_their_order_and_interruptions_before_them_in_theirs() -> None:
+    stage = working()
+    first, second = stage.queue("first"), stage.queue("second")
+    urgent = stage.send("urgent", when_busy="interrupt")
+    more_urgent = stage.send("more urgent", when_busy="interrupt")
+    assert stage.state.phase == "aborting"
+    order = []
+    while stage.state.working:
+        stage.finish()
+        if stage.state.working:
+            assert stage.state.turn is not None
+            order.append(stage.state.turn.message_id)
+    assert order == [urgent, more_urgent, first, second]
+
+
+def test_a_turn_with_a_successor_is_not_followed_by_an_invitation() -> None:
+    stage = busy()
+    assert types(stage.finish()) == ["turn_end", "message_unqueued", "user_message", "turn_start"]
+    assert types(stage.finish()) == ["turn_end", "waiting_for_input"]
+
+
+def test_a_message_that_was_taken_back_is_never_sent() -> None:
+    stage = busy()
+    stage.do(cmd.UnqueueMessage(stage.state.queue[0].message_id))
+    stage.finish()
+    assert (stage.state.phase, stage.turn) == ("idle", 1)
+
+
+def test_another_agent_gets_a_process_of_its_own_and_the_old_one_is_let_go() -> None:
+    stage = attached()
+    events = stage.do(cmd.SubmitMessage(message_id="x", text="x", agent="beta"))
+    assert types(events)[:3] == ["agent_detached", "user_message", "turn_start"]
+    assert (stage.state.agent, stage.state.attached) == ("beta", None)
+
+
+def test_a_process_of_another_agent_is_let_go_even_if_it_was_never_used() -> None:
+    stage = Stage()
+    stage.send()
+    stage.launch()
+    stage.see(ob.TurnFinished(1, "cancelled", sent=False))
+    stage.send("x", agent="beta")
+    assert stage.state.attached is None
+
+
+# Abort, stop, clocks -------------------------------------------------------------------------------------------------
+
+
+def test_an_abort_answers_open_prompts_keeps_the_answer_and_leaves_the_session_usable() -> None:
+    stage = asking()
+    stage.see(ev.AssistantText(turn=1, block=0, delta="half"))
+    assert types(stage.do(cmd.AbortTurn())) == ["prompt_resolved", "abort_requested"]
+    assert stage.do(cmd.AbortTurn()) == []
+    assert last(stage.finish("cancelled"), ev.TurnEnd).stop_reason == "cancelled"
+    assert (stage.state.state, stage.state.error) == ("idle", None)
+    stage.send("go on")
+    assert stage.state.turn is not None
+    assert stage.state.turn.context == "live"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda stage: stage.finish("failed", error_message="late"),
+        lambda stage: stage.finish("end_turn"),
+        lambda stage: stage.see(ob.AgentExited("signalled", signal=9)),
+        lambda stage: stage.see(ob.StartFailed("needs_login", "Sign in.")),
+        lambda stage: stage.see(ob.ResumeRefused("unknown id")),
+        lambda stage: stage.do(cmd.GiveUpTurn(code="aborted", message="Stopped.")),
+        lambda stage: stage.do(cmd.EndSession("stopped", "person")),
+    ],
+)
+@pytest.mark.parametrize(
+    ("reason", "stop_reason"),
+    [("person", "cancelled"), ("interrupt", "cancelled"), ("turn_timeout", "timed_out"), ("silence", "timed_out")],
+)
+def test_a_turn_that_was_asked_to_stop_ends_as_what_asked_says(
+    reason: Any, stop_reason: str, end: Callable[[Stage], list[ev.Event]]
+) -> None:
+    stage = working()
+    stage.do(cmd.AbortTurn(reason))
+    events = end(stage)
+    assert last(events, ev.TurnEnd).stop_reason == stop_reason
+    assert [event.code for event in events if isinstance(event, ev.Error)] == (
+        [reason] if stop_reason == "timed_out" else []
+    )
+
+
+@pytest.mark.parametrize("status", ["completed", "stopped", "timed-out", "failed"])
+def test_ending_lets_go_of_everything_in_one_step(status: Any) -> None:
+    stage = asking()
+    stage.queue()
+    events = stage.do(cmd.EndSession(status, "why"))
+    assert types(events) == [
+        "message_unqueued", "prompt_resolved", "turn_end", "agent_detached", "session_end",
+    ]  # fmt: skip
+    assert events[1].outcome == "discarded"  # type: ignore[attr-defined]
+    assert (stage.state.state, stage.state.status, stage.state.attached) == ("ended", status, None)
+
+
+def test_an_ended_session_can_still_be_named_and_archived() -> None:
+    stage = ended()
+    stage.do(cmd.UpdateSession(title="Kept", summary="s", labels=("x",), archived=True))
+    assert (stage.state.title, stage.state.archived, stage.state.state) == ("Kept", True, "ended")
+
+
+def test_the_turn_clock_stops_the_turn_and_says_so() -> None:
+    stage = working()
+    events = stage.do(cmd.ExpireTurnClock("turn", 1, 1800, True))
+    assert types(events) == ["system", "abort_requested"]
+    assert "30 min" in events[0].message  # type: ignore[attr-defined]
+    assert types(stage.finish("cancelled")) == ["error", "turn_end", "waiting_for_input"]
+
+
+def test_silence_is_only_reported_unless_it_is_to_stop_the_turn() -> None:
+    stage = working()
+    assert types(stage.do(cmd.ExpireTurnClock("silence", 1, 60, False))) == ["system"]
+    assert stage.state.phase == "working"
+    assert types(stage.do(cmd.ExpireTurnClock("silence", 1, 60, True))) == ["system", "abort_requested"]
+
+
+def test_clocks_stand_still_while_a_prompt_waits_and_silence_while_a_tool_runs() -> None:
+    stage = asking()
+    for clock in ("turn", "silence"):
+        assert stage.do(cmd.ExpireTurnClock(clock, 1, 60, True)) == []
+    stage.do(cmd.AnswerPrompt(prompt_id="p1", option_id="yes"))
+    stage.see(ev.ToolUse(turn=1, tool_id="t", name="Bash"))
+    assert stage.do(cmd.ExpireTurnClock("silence", 1, 60, True)) == []
+    assert stage.do(cmd.ExpireTurnClock("turn", 1, 60, True)) != []
+
+
+def test_the_clock_of_an_older_turn_does_not_stop_a_newer_one() -> None:
+    stage = busy()
+    stage.finish()
+    assert stage.do(cmd.ExpireTurnClock("turn", 1, 60, True)) == []
+    assert stage.state.phase == "working"
+
+
+def test_time_that_a_person_takes_is_not_counted_for_the_turn() -> None:
+    stage = asking()
+    stage.at_s = 100
+    stage.ask("p2")
+    stage.at_s = 130
+    stage.do(cmd.AnswerPrompt(prompt_id="p1", option_id="yes"))
+    assert stage.state.turn is not None
+    assert stage.state.turn.paused_ms == 0
+    stage.at_s = 140
+    stage.do(cmd.AnswerPrompt(prompt_id="p2", option_id="no"))
+    assert (stage.state.turn.paused_ms, stage.state.turn.paused_since) == (140_000, None)
+
+
+# Settings and processes ----------------------------------------------------------------------------------------------
+
+
+def test_a_setting_that_the_agent_does_not_offer_is_refused() -> None:
+    stage = working()
+    options = [{"id": "model", "options": [{"value": "small"}, {"name": "more", "options": [{"value": "large"}]}]}]
+    stage.see(ev.Config(config_id="model", value="small", options=options))
+    for config_id, value in (("speed", "small"), ("model", "huge")):
+        with pytest.raises(Refused) as caught:
+            stage.do(cmd.SetConfig(config_id, value))
+        assert caught.value.code == "invalid"
+    stage.do(cmd.SetConfig("model", "large"))
+    assert (stage.state.model, stage.state.config) == ("large", {"model": "large"})
+
+
+def test_a_launch_never_takes_the_place_of_another_without_a_word() -> None:
+    stage = asking()
+    stage.launch()
+    assert types(stage.log[-3:]) == ["prompt_resolved", "agent_detached", "agent_launched"]
+    assert stage.state.prompts == {}
+
+
+def test_a_process_that_was_never_used_serves_a_fresh_turn_and_one_that_was_does_not() -> None:
+    stage = Stage()
+    stage.send()
+    stage.launch()
+    stage.see(ob.TurnFinished(1, "failed", error_message="no"))
+    stage.send("again")
+    assert stage.launch_id == "l1"
+    stage.see(ob.SessionOpened("n1", False))
+    stage.finish()
+    stage.send("once more", fresh=True)
+    assert stage.state.attached is None

@@ -1,0 +1,124 @@
+"""What an agent is told: all of the conversation, once and in order, or the new message alone."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import observations as ob
+from perdure.core.transcript import CUT_OFF, History, compose, markdown
+from perdure.core.transcript_text import unwrap
+from perdure.core.view import visible_turns
+from tests.core.stage import Stage
+
+said = st.text(min_size=1, max_size=40).filter(str.strip)
+
+
+def told(stage: Stage) -> str:
+    """What the running turn's agent is sent."""
+    turn = stage.state.turn
+    assert turn is not None
+    history = folded(stage)
+    earlier = [number for number in visible_turns(stage.state) if number < turn.turn]
+    message = history.views[turn.turn].message
+    assert message is not None
+    return compose(turn.context, history, earlier, message["text"])
+
+
+def folded(stage: Stage) -> History:
+    history = History()
+    for event in stage.log:
+        history.fold(event)
+    return history
+
+
+@given(st.lists(st.tuples(said, said, st.sampled_from(("end_turn", "failed", "cancelled", "crash"))), max_size=6), said)
+def test_a_fresh_turn_is_told_every_message_in_order_and_once(turns: list[tuple[str, str, Any]], newest: str) -> None:
+    stage = Stage()
+    for index, (question, answer, end) in enumerate(turns):
+        stage.send(question, fresh=True)
+        stage.open(f"n{index}")
+        stage.see(ev.AssistantText(turn=stage.turn, block=0, delta=answer))
+        if end == "crash":
+            stage.see(ob.AgentExited("signalled", signal=9))
+        else:
+            stage.finish(end, **({"error_message": "Failed."} if end == "failed" else {}))
+    stage.send(newest, fresh=True)
+    entries, message = unwrap(told(stage))
+    assert [entry.text for entry in entries if entry.role == "user"] == [question for question, _, _ in turns]
+    assert message == newest
+    assert [entry.turn for entry in entries if entry.role == "assistant"] == list(range(1, len(turns) + 1))
+
+
+@given(st.lists(said, min_size=1, max_size=5), said, st.booleans())
+def test_a_turn_that_goes_on_in_its_own_session_is_told_the_new_message_alone(
+    questions: list[str], newest: str, suspend: bool
+) -> None:
+    stage = Stage()
+    for question in questions:
+        stage.a_turn(question)
+    if suspend:
+        stage.do(cmd.DetachAgent("idle_timeout"))
+    stage.send(newest)
+    assert stage.state.turn is not None
+    assert stage.state.turn.context == ("resumed" if suspend else "live")
+    assert told(stage) == newest
+
+
+def test_another_agent_is_told_all_of_it_and_so_is_the_first_when_it_comes_back() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.a_turn("two", native="b1", agent="beta")
+    entries, message = unwrap_sent(stage, "three", agent="alpha")
+    assert [entry.text for entry in entries if entry.role == "user"] == ["one", "two"]
+    assert message == "three"
+
+
+def unwrap_sent(stage: Stage, text: str, **given: Any) -> tuple[list[Any], str]:
+    stage.send(text, **given)
+    return unwrap(told(stage))
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed", "timed_out"])
+def test_an_answer_that_broke_off_is_marked_as_such(how: str) -> None:
+    stage = Stage()
+    stage.send("one")
+    stage.open()
+    stage.see(ev.AssistantText(turn=1, block=0, delta="half an ans"))
+    if how == "failed":
+        stage.see(ob.AgentExited("signalled", signal=9))
+    else:
+        stage.do(cmd.AbortTurn("person" if how == "cancelled" else "turn_timeout"))
+        stage.finish("cancelled")
+    entries, _ = unwrap_sent(stage, "two", fresh=True)
+    assert (entries[1].text, entries[1].note) == ("half an ans", CUT_OFF[how])
+
+
+def test_a_fresh_turn_can_not_be_composed_without_the_turns_before_it() -> None:
+    assert compose("fresh", None, [], "hello") == "hello"
+    with pytest.raises(AssertionError):
+        compose("fresh", None, [1], "hello")
+
+
+def test_tools_are_told_as_lines_and_people_read_them_in_markdown() -> None:
+    stage = Stage()
+    stage.send("do it")
+    stage.open()
+    stage.see(
+        ev.AssistantThinking(turn=1, block=0, delta="hm\nyes"),
+        ev.AssistantText(turn=1, block=1, delta="Looking."),
+        ev.ToolUse(turn=1, tool_id="t", name="Bash", title="ls"),
+        ev.ToolResult(turn=1, tool_id="t", content="a b"),
+        ev.Plan(turn=1, entries=[ev.PlanEntry("look", "completed"), ev.PlanEntry("act", "pending")]),
+        ev.AssistantText(turn=1, block=2, delta="Done."),
+    )
+    stage.finish("failed", error_message="Out of credit.")
+    [_, answer] = folded(stage).entries([1])
+    assert answer.text == "Looking.\n[tool Bash: ls (completed)]\nDone."
+    page = markdown("", folded(stage), [1, 2])
+    for line in ("# Session", "## 1. You", "do it", "> hm", "- `Bash` ls (completed)", "- [x] look", "- [ ] act"):
+        assert line in page.splitlines()
+    assert "**Error:** Out of credit." in page

@@ -1,0 +1,140 @@
+"""A turn as it looks: text with a bounded tail, tools, and snapshots."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core.view import TOOL_CONTENT_CHARS, TextPart, TurnView, public_session, snapshot, visible_turns
+from tests.core.stage import SITUATIONS, Stage, asking, attached, busy, ended, idle, working
+
+deltas = st.lists(
+    st.tuples(st.sampled_from(("text", "thinking", "tool")), st.integers(0, 2), st.text(max_size=12)), max_size=40
+)
+
+
+def fold(view: TurnView, kind: str, block: int, delta: str) -> None:
+    if kind == "text":
+        view.fold(ev.AssistantText(turn=1, block=block, delta=delta))
+    elif kind == "thinking":
+        view.fold(ev.AssistantThinking(turn=1, block=block, delta=delta))
+    else:
+        view.fold(ev.ToolUse(turn=1, tool_id=f"t{block}", name="Bash"))
+
+
+@given(deltas, st.integers(1, 30))
+def test_the_text_that_is_kept_is_the_end_of_the_whole_text_at_its_offset(
+    given_deltas: list[tuple[str, int, str]], live_chars: int
+) -> None:
+    view, whole = TurnView(1, live_chars=live_chars), TurnView(1, live_chars=None)
+    for kind, block, delta in given_deltas:
+        fold(view, kind, block, delta)
+        fold(whole, kind, block, delta)
+        assert whole.text_offset == 0
+        assert view.text() == whole.text()[view.text_offset :]
+        kept = sum(part.length for part in view.parts if isinstance(part, TextPart))
+        assert kept <= 2 * live_chars + len(delta)
+    full = "".join(delta for kind, _, delta in given_deltas if kind == "text")
+    assert whole.text() == full
+    shown = "".join(part["text"] for part in view.show() if part["type"] == "text")
+    assert shown == view.text()
+
+
+@given(deltas)
+def test_neighbours_of_one_block_are_one_part_and_nothing_is_reordered(
+    given_deltas: list[tuple[str, int, str]],
+) -> None:
+    view = TurnView(1)
+    for one in given_deltas:
+        fold(view, *one)
+    shown = [(part["type"], part.get("block")) for part in view.show()]
+    texts = [entry for entry in shown if entry[0] != "tool"]
+    assert len(view.tools) == len([entry for entry in shown if entry[0] == "tool"])
+    assert [(kind, block) for kind, block, _ in given_deltas if kind != "tool"][:1] == texts[:1]
+    for before, after in pairwise(shown):
+        assert before != after or before[0] == "tool"
+
+
+def test_a_tool_that_is_told_twice_is_one_tool() -> None:
+    view = TurnView(1)
+    view.fold(ev.ToolUse(turn=1, tool_id="t", name="Bash", title="ls", input={"command": "ls"}))
+    view.fold(ev.ToolUpdate(turn=1, tool_id="t", status="in_progress", content="a", title="ls -l"))
+    view.fold(ev.ToolUse(turn=1, tool_id="t", name="Bash", kind="execute"))
+    view.fold(ev.ToolResult(turn=1, tool_id="t", content="a b", locations=[{"path": "a"}]))
+    [tool] = view.show()
+    assert (tool["title"], tool["kind"], tool["status"], tool["content"]) == ("ls -l", "execute", "completed", "a b")
+    assert (tool["input"], tool["is_error"]) == ({"command": "ls"}, False)
+
+
+def test_a_tool_that_was_never_begun_is_not_shown_and_long_output_keeps_its_end() -> None:
+    view = TurnView(1)
+    view.fold(ev.ToolResult(turn=1, tool_id="none", content="x"))
+    assert view.show() == []
+    view.fold(ev.ToolUse(turn=1, tool_id="t", name="Bash"))
+    view.fold(ev.ToolResult(turn=1, tool_id="t", content="x" * TOOL_CONTENT_CHARS + "end"))
+    [tool] = view.show()
+    assert (len(tool["content"]), tool["content"][-3:]) == (TOOL_CONTENT_CHARS, "end")
+
+
+def test_events_of_another_turn_are_not_part_of_the_view() -> None:
+    view = TurnView(2)
+    view.fold(ev.AssistantText(turn=1, block=0, delta="old"))
+    view.fold(ev.Error(turn=1, message="old", code="c"))
+    assert (view.text(), view.show()) == ("", [])
+
+
+def test_a_plan_is_shown_once_as_it_is_now() -> None:
+    view = TurnView(1)
+    for status in ("pending", "completed"):
+        view.fold(ev.Plan(turn=1, entries=[ev.PlanEntry("look", status)]))
+    assert view.show() == [
+        {"type": "plan", "entries": [{"content": "look", "status": "completed", "priority": "medium"}]}
+    ]
+
+
+def viewed(stage: Stage) -> dict[str, Any]:
+    view = TurnView(stage.state.turn.turn if stage.state.turn else None)
+    for event in stage.log:
+        view.fold(event)
+    shown = snapshot(stage.state, view, len(stage.log), [], "now")
+    decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(shown))
+    return decoded
+
+
+def test_a_snapshot_of_any_situation_is_json_and_says_where_it_stands() -> None:
+    for situation in SITUATIONS:
+        stage = situation()
+        shown = viewed(stage)
+        assert (shown["seq"], shown["type"], shown["session_id"]) == (len(stage.log), "snapshot", "s")
+        assert shown["session"]["state"] in ("idle", "processing", "ended")
+        assert shown["visible_turns"] == list(range(1, stage.state.turn_count + 1))
+
+
+def test_a_snapshot_shows_prompts_the_queue_and_the_message() -> None:
+    assert [prompt["prompt_id"] for prompt in viewed(asking())["pending_prompts"]] == ["p1"]
+    shown = viewed(busy())
+    assert [(queued["message_id"], queued["text"]) for queued in shown["queue"]] == [("m2", "later")]
+    assert shown["message"]["text"] == "hello"
+    assert viewed(idle())["message"] is None
+
+
+def test_a_session_says_whether_its_process_is_there() -> None:
+    for stage, words in ((idle(), "suspended"), (attached(), "live"), (ended(), "ended")):
+        assert public_session(stage.state, 1)["attached"] == words
+    stage = attached()
+    stage.do(cmd.DetachAgent("idle_timeout"))
+    shown = public_session(stage.state, 1)
+    assert (shown["attached"], shown["pid"], shown["native_session_id"]) == ("suspended", None, "n1")
+
+
+def test_the_duration_of_an_ended_session_counts_from_its_first_turn() -> None:
+    stage = working()
+    stage.at_s = 90
+    stage.do(cmd.EndSession("stopped", "person"))
+    assert public_session(stage.state, 1)["duration_ms"] == 90_000
+    assert public_session(idle().state, 1)["duration_ms"] is None
+    assert visible_turns(stage.state) == [1]

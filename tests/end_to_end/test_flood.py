@@ -1,0 +1,78 @@
+"""Agents that write far too much, or not their protocol: the turn ends normally, complete, in bounded memory."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness import LiveServer, no_holes
+
+PEAK_MAX_MB = 400
+
+
+def peak_mb(server: LiveServer) -> int:
+    """The most memory that the server ever had."""
+    assert server.process is not None
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+@pytest.mark.needs("linux")
+def test_a_flood_of_text_is_kept_whole_in_bounded_memory(server: LiveServer) -> None:
+    session = server.create()
+    server.send(session, "stream 200000\nsay end")
+    found = server.wait_idle(session, timeout_s=90)
+    print(f"peak {peak_mb(server)} MB, {found['event_count']} events")
+    assert peak_mb(server) < PEAK_MAX_MB
+    assert found["turns"][0]["stop_reason"] == "end_turn"
+    no_holes(server.log(session))
+    assert server.text(session, 1) == "".join(f"w{n} " for n in range(200_000)) + "\nend"
+
+
+@pytest.mark.needs("linux")
+def test_one_line_of_ten_megabytes_is_kept_whole_in_bounded_memory(server: LiveServer) -> None:
+    session = server.create()
+    server.send(session, "say begin\nbig 10000000\nsay end")
+    found = server.wait_idle(session)
+    print(f"peak {peak_mb(server)} MB")
+    assert peak_mb(server) < PEAK_MAX_MB
+    assert found["turns"][0]["stop_reason"] == "end_turn"
+    text = server.text(session, 1)
+    assert text.startswith("begin") and text.endswith("end") and len(text) > 9_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.needs("linux")
+def test_a_line_longer_than_any_limit_is_skipped_and_the_turn_goes_on(server: LiveServer) -> None:
+    session = server.create()
+    server.send(session, "say begin\nbig 400000000\nsay end")
+    found = server.wait_idle(session, timeout_s=110)
+    print(f"peak {peak_mb(server)} MB")
+    assert found["turns"][0]["stop_reason"] == "end_turn"
+    assert server.text(session, 1) == "begin\nend"
+
+
+def test_a_line_longer_than_the_spool_limit_comes_through(tmp_path: Path) -> None:
+    server = LiveServer(tmp_path / "small", "[server]\nslots = 0\nproject_slots = 0\nspool_limit_mb = 1\n").start()
+    try:
+        session = server.create()
+        assert server.turn(session, "big 5000000\nsay end")["stop_reason"] == "end_turn"
+        server.post(f"/api/sessions/{session}/stop", expect=200)
+    finally:
+        server.stop()
+        server.http.close()
+
+
+def test_broken_lines_are_reported_and_skipped(server: LiveServer) -> None:
+    session = server.create()
+    turn = server.turn(session, "say begin\ngarbage\nsay end")
+    assert (turn["stop_reason"], server.text(session, 1)) == ("end_turn", "begin\nend")
+    assert "agent_noise" in [event.get("code") for event in server.log(session)]
+    assert server.recalled(session) == ["say begin\ngarbage\nsay end"]
+
+
+def test_a_flood_of_stderr_stops_nothing(server: LiveServer) -> None:
+    session = server.create()
+    turn = server.turn(session, "say begin\nstderr 20000\nsay end")
+    assert (turn["stop_reason"], server.text(session, 1)) == ("end_turn", "begin\nend")
+    sizes = [entry.stat().st_size for entry in (server.data / "launches").glob("*/err")]
+    assert sizes and max(sizes) <= 512 * 1024

@@ -1,0 +1,141 @@
+"""The disk runs full in the middle of a turn: the server says so, waits, and goes on when there is room."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.victims import until_said
+from tests.harness import LiveServer, eventually, no_holes
+
+SIZE_MB = 48
+STEP_BYTES = 64 * 1024
+# Its own memory is not on the small disk: an agent that can't remember is another matter.
+CONFIG = """\
+[server]
+slots = 0
+project_slots = 0
+disk_floor_mb = 1
+"""
+
+
+class Ballast:
+    """A file that takes all the room there is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def fill(self) -> None:
+        for size in (STEP_BYTES, 4096, 1):
+            with self._path.open("ab", buffering=0) as file:
+                try:
+                    while True:
+                        file.write(b"\0" * size)
+                except OSError as error:
+                    assert error.errno == errno.ENOSPC
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m", "tmpfs", str(disk)], capture_output=True, text=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk can't be mounted here: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.fixture
+def cramped(small_disk: Path, tmp_path: Path, make_server: Callable[..., LiveServer]) -> Iterator[LiveServer]:
+    data = tmp_path / "data"
+    data.symlink_to(small_disk)
+    yield make_server(CONFIG)
+    Ballast(small_disk / "ballast").remove()
+
+
+def until_refused(server: LiveServer, ballast: Ballast) -> str:
+    """Fill the disk until a new session is refused; what the refusal says."""
+    told: list[dict[str, str]] = []
+
+    def look() -> bool:
+        ballast.fill()
+        answer = server.http.post("/api/sessions", json={})
+        if answer.status_code == 201:
+            return False
+        told.append({**answer.json(), "status": str(answer.status_code)})
+        return True
+
+    eventually(look, "a full disk is noticed")
+    assert (told[0]["status"], told[0]["code"]) == ("503", "unavailable"), told
+    return told[0]["detail"]
+
+
+@pytest.mark.needs("linux", "mount")
+def test_a_turn_that_meets_a_full_disk_waits_and_loses_nothing(cramped: LiveServer, small_disk: Path) -> None:
+    server, ballast = cramped, Ballast(small_disk / "ballast")
+    session, other = server.create(), server.create()
+    server.turn(other, "say one")
+    server.send(session, "stream 1500 2\nsay end")
+    until_said(server, session, 1, "w20 ")
+    assert "full" in until_refused(server, ballast)
+    refused = server.post(f"/api/sessions/{other}/messages", {"text": "say two"}, expect=503)
+    assert refused["code"] == "unavailable"
+    assert server.session(other)["turn_count"] == 1
+    ballast.remove()
+    found = server.wait_idle(session)
+    assert found["turns"][0]["stop_reason"] == "end_turn"
+    assert server.text(session, 1) == "".join(f"w{n} " for n in range(1500)) + "\nend"
+    no_holes(server.log(session))
+    assert server.recalled(other) == ["say one"]
+
+
+@pytest.mark.needs("linux", "mount")
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_server_that_ends_on_a_full_disk_is_followed_by_one_that_goes_on(
+    cramped: LiveServer, small_disk: Path, how: str
+) -> None:
+    server, ballast = cramped, Ballast(small_disk / "ballast")
+    session, other = server.create(), server.create()
+    server.turn(other, "say one")
+    server.send(session, "stream 1500 2\nsay end")
+    until_said(server, session, 1, "w20 ")
+    until_refused(server, ballast)
+    if how == "stopped":
+        server.stop()
+    else:
+        server.kill()
+    ballast.remove()
+    server.restart()
+    server.wait_idle(session)
+    assert server.text(session, 1) == "".join(f"w{n} " for n in range(1500)) + "\nend"
+    no_holes(server.log(session))
+    assert server.recalled(other) == ["say one"]
+
+
+@pytest.mark.needs("linux", "mount")
+def test_a_server_that_starts_on_a_full_disk_says_so(cramped: LiveServer, small_disk: Path) -> None:
+    server, ballast = cramped, Ballast(small_disk / "ballast")
+    until_refused(server, ballast)
+    server.kill()
+    ballast.fill()
+    before = len(server.log_tail())
+    with pytest.raises(AssertionError, match="did not start"):
+        server.restart()
+    assert server.process is not None
+    assert server.process.wait(30) != 0
+    if server.process.stdout is not None:
+        server.process.stdout.close()
+    server.process = None
+    assert "Traceback" not in server.log_tail()[before:]
+    ballast.remove()
+    server.restart()
+    assert os.path.exists(server.data)

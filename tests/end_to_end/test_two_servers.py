@@ -1,0 +1,99 @@
+"""One data directory, one server at a time: a second is refused, and the next one takes up what the last one left."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+from tests.end_to_end.victims import none_left, until_said
+from tests.harness import SOURCE, WAIT_S, LiveServer, eventually, marked_processes
+
+NO_LIMITS = "[server]\nslots = 0\nproject_slots = 0\n"
+
+
+def test_a_second_server_on_the_same_data_refuses_and_harms_nothing(server: LiveServer) -> None:
+    session = server.create()
+    server.send(session, "stream 100 10\nsay end")
+    second = subprocess.run(
+        [sys.executable, "-m", "perdure", "serve", "--port", "0", "--data", str(server.data)],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert second.returncode != 0
+    assert "Another server uses" in second.stderr and "Traceback" not in second.stderr
+    assert server.url in second.stderr
+    server.wait_idle(session)
+    assert server.text(session, 1) == "".join(f"w{n} " for n in range(100)) + "\nend"
+
+
+def test_a_server_that_is_told_to_stop_ends_idle_agents_and_leaves_running_turns_to_their_keepers(
+    server: LiveServer,
+) -> None:
+    idle, running, asking = server.create(), server.create(), server.create()
+    server.turn(idle, "say one")
+    server.send(asking, "permit Deploy\nsay done")
+    prompt = server.prompt(asking)
+    server.send(running, "say begun\nstream 200 10\nsay end")
+    until_said(server, running, 1, "^begun")
+    assert server.stop() == 0
+    # A keeper and its agent each for the two that run.
+    eventually(lambda: len(marked_processes(server.data)) <= 4, "the idle agent ends")
+    assert len(marked_processes(server.data)) in (2, 3, 4)
+    server.restart()
+    assert server.session(idle)["attached"] == "suspended"
+    server.wait_idle(running)
+    turn = server.transcript(running)[0]
+    assert turn["stop_reason"] == "end_turn"
+    assert server.text(running, 1) == "begun\n" + "".join(f"w{n} " for n in range(200)) + "\nend"
+    server.post(f"/api/sessions/{asking}/prompts/{prompt['prompt_id']}", {"option_id": "allow_once"}, expect=200)
+    server.wait_idle(asking)
+    assert server.text(asking, 1).endswith("done")
+    assert server.recalled(idle) == ["say one"]
+
+
+def test_a_turn_that_ends_while_no_server_runs_is_found_complete_by_the_next(server: LiveServer) -> None:
+    session = server.create()
+    server.send(session, "say begun\nsleep 1\nsay end\ncrash")
+    until_said(server, session, 1, "^begun")
+    server.kill()
+    eventually(lambda: not marked_processes(server.data), "agent and keeper end by themselves")
+    server.restart()
+    server.wait_idle(session)
+    assert server.text(session, 1) == "begun\nend"
+
+
+def test_a_restart_ends_all_sessions_where_that_is_asked_for(make_server: Callable[..., LiveServer]) -> None:
+    server = make_server('[server]\nslots = 0\nproject_slots = 0\non_restart = "end"\n')
+    idle, running = server.create(), server.create()
+    server.turn(idle, "say one")
+    server.send(running, "say half\nhang")
+    until_said(server, running, 1, "^half$")
+    server.kill()
+    server.restart()
+    ends = {}
+    for session in (idle, running):
+        found = server.session(session)
+        assert (found["state"], found["status"]) == ("ended", "failed")
+        ends[session] = server.log(session)[-1]["reason"]
+    assert ends == {
+        idle: "Server restarted between turns",
+        running: "Server restarted while session was running",
+    }
+    assert server.text(running, 1) == "half"
+    none_left(server)
+
+
+def test_processes_of_a_launch_that_no_server_knows_are_ended_at_the_start(server: LiveServer) -> None:
+    session = server.create()
+    server.send(session, "spawn 300\nhang")
+    until_said(server, session, 1, "spawned")
+    server.kill()
+    install = (server.data / "install").read_text().strip()
+    stray = subprocess.Popen(
+        ["sleep", "300"], env={"PERDURE_LAUNCH": f"{install}-000000000000", "PATH": "/usr/bin:/bin"}
+    )
+    server.restart()
+    assert stray.wait(WAIT_S) != 0
+    assert server.session(session)["state"] == "processing"

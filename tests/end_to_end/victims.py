@@ -1,0 +1,57 @@
+"""Processes that a test kills, and whether they are gone. Above: the tests of this folder. Below: /proc and signals."""
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+from tests.harness import LiveServer, eventually, marked_processes
+
+
+def agent_of(server: LiveServer, session: str) -> int:
+    """The agent's pid, once it is attached."""
+    return int(server.wait(session, lambda found: found["pid"] is not None)["pid"])
+
+
+def keeper_of(server: LiveServer, session: str) -> int:
+    agent = agent_of(server, session)
+    for note in (server.data / "launches").glob("*/pid.json"):
+        pids = json.loads(note.read_text())
+        if pids.get("pid") == agent:
+            return int(pids["keeper_pid"])
+    raise AssertionError(f"no keeper holds agent {agent}")
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def gone(pid: int) -> bool:
+    """A zombie is gone: it runs no more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return True
+
+
+def none_left(server: LiveServer) -> None:
+    eventually(lambda: not marked_processes(server.data), f"no process left: {marked_processes(server.data)}")
+
+
+def until_said(server: LiveServer, session: str, turn: int, pattern: str) -> "re.Match[str]":
+    """Wait until the turn has said something that matches."""
+    found: re.Match[str] = eventually(
+        lambda: (
+            turn in [t["turn"] for t in server.transcript(session)] and re.search(pattern, server.text(session, turn))
+        ),
+        f"turn {turn} of {session} says {pattern}",
+    )
+    return found
+
+
+def closed_order(log: list[dict[str, object]], turn: int) -> list[str]:
+    """The types that make a turn's frame, in the order in which they came."""
+    frame = ("user_message", "turn_start", "error", "turn_end", "waiting_for_input")
+    return [str(event["type"]) for event in log if event["turn"] == turn and event["type"] in frame]

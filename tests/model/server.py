@@ -1,0 +1,261 @@
+"""A scripted model on loopback: real agents talk to it as if to their vendor, and it does what the user's text says.
+
+Above: tests start one with `running()`; `python -m tests.model` starts one for a person. Below: wire.py speaks HTTP,
+a dialect reads and writes each API, script.py decides the answer, log.py keeps what was asked.
+It runs in a thread of its own, so it serves tests that block as well as those that don't. It keeps no state that an
+answer depends on, but one: how often a step that is to fail was met already.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from tests.model.anthropic import Anthropic
+from tests.model.conversation import Conversation
+from tests.model.dialect import BYTES_PER_TOKEN, Answer, Dialect, Tokens, new_id
+from tests.model.log import Request, RequestLog
+from tests.model.script import Act, Cut, Fail, Pause, Text, Thought, Usage, perform
+from tests.model.tools import Call
+from tests.model.wire import BadRequest, Connection, Received
+
+DIALECTS: tuple[Dialect, ...] = (Anthropic(),)
+START_TIMEOUT_S = 10
+LONGEST_SILENCE_S = 600
+"""What `hang` means at most, so that nothing waits for ever."""
+
+
+class ModelServer:
+    """Started on a free port of 127.0.0.1. `url` has no path; `log` holds every request."""
+
+    def __init__(self) -> None:
+        self.log = RequestLog()
+        self.port = 0
+        self._met: Counter[str] = Counter()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, port: int = 0) -> None:
+        """Again on the same port after a stop, if it is given."""
+        self.port = port
+        self._ready.clear()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="model", daemon=True)
+        self._thread.start()
+        if not self._ready.wait(START_TIMEOUT_S):
+            raise RuntimeError("the scripted model did not start")
+
+    def stop(self) -> None:
+        """Ends every answer in the middle."""
+        if self._loop is None or self._thread is None:
+            return
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(START_TIMEOUT_S)
+        if self._thread.is_alive():
+            raise RuntimeError("the scripted model did not stop")
+        self._loop = self._thread = None
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            tasks.add(task)
+            try:
+                await self._converse(Connection(reader, writer))
+            finally:
+                tasks.discard(task)
+
+        server = await asyncio.start_server(accept, "127.0.0.1", self.port)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _converse(self, connection: Connection) -> None:
+        try:
+            while received := await connection.request():
+                request = self.log.add(lambda number, received=received: _logged(number, received))  # type: ignore[misc]
+                if not await self._until_left(connection, request):
+                    break
+        except (BadRequest, ConnectionError, TimeoutError):
+            connection.cut()
+        except asyncio.CancelledError:
+            # Only a stop cancels; the stream's own machinery would report it as an error.
+            connection.cut()
+        finally:
+            connection.close()
+
+    async def _until_left(self, connection: Connection, request: Request) -> bool:
+        """Answer, unless the client leaves first. Whether the connection goes on."""
+        answering = asyncio.create_task(self._respond(connection, request))
+        leaving = asyncio.create_task(connection.left())
+        try:
+            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            return answering.done() and answering.result() and not leaving.done()
+        finally:
+            for task in (answering, leaving):
+                task.cancel()
+            await asyncio.gather(answering, leaving, return_exceptions=True)
+            self.log.finish(request, "left")
+
+    # Answering -------------------------------------------------------------------------------------------------
+
+    async def _respond(self, connection: Connection, request: Request) -> bool:
+        if request.dialect is None:
+            status, body = _other(request)
+            request.status = status
+            if request.method == "HEAD":
+                await connection.send_head_only(status)
+            else:
+                await connection.send_json(status, body)
+            self.log.finish(request, "answered")
+            return True
+        outcome = await _Performance(connection, request, request.dialect).run(self._met)
+        self.log.finish(request, outcome)
+        return outcome != "cut"
+
+
+class _Performance:
+    """The answer to one request, act by act."""
+
+    def __init__(self, connection: Connection, request: Request, dialect: Dialect) -> None:
+        self._connection = connection
+        self._request = request
+        self._dialect = dialect
+        self._streamed = dialect.streamed(request.path, request.body)
+        self._tokens = Tokens(request.size_bytes // BYTES_PER_TOKEN, None)
+        self._answer: Answer | None = None
+
+    async def run(self, met: Counter[str]) -> str:
+        """How it ended."""
+        conversation = self._dialect.conversation(self._request.body)
+        key = _digest(conversation)
+
+        def count(step: int) -> int:
+            met[f"{key}/{step}"] += 1
+            return met[f"{key}/{step}"]
+
+        for act in perform(conversation, count):
+            ended = await self._act(act)
+            if ended:
+                return ended
+        answer = await self._opened()
+        closing = answer.close()
+        self._request.status = 200
+        if self._streamed:
+            await self._connection.send_chunk(closing)
+            await self._connection.end_stream()
+        else:
+            await self._connection.send_json(200, answer.whole(), {"request-id": new_id("req_")})
+        return "answered"
+
+    async def _act(self, act: Act) -> str:
+        """Empty, or how the answer ended."""
+        if isinstance(act, Usage):
+            self._tokens = Tokens(act.input_tokens, act.output_tokens)
+        elif isinstance(act, Fail):
+            return await self._fail(act.status)
+        elif isinstance(act, Pause):
+            if act.opened:
+                await self._opened()
+            await asyncio.sleep(LONGEST_SILENCE_S if act.seconds is None else act.seconds)
+        elif isinstance(act, Cut):
+            await self._opened()
+            self._connection.cut()
+            return "cut"
+        else:
+            await self._send(_written(await self._opened(), act))
+        return ""
+
+    async def _opened(self) -> Answer:
+        if self._answer is None:
+            self._answer = self._dialect.answer(self._request.path, self._request.body, self._tokens)
+            opening = self._answer.open()
+            if self._streamed:
+                self._request.status = 200
+                await self._connection.open_stream({"request-id": new_id("req_")})
+            await self._send(opening)
+        return self._answer
+
+    async def _send(self, data: bytes) -> None:
+        if self._streamed:
+            await self._connection.send_chunk(data)
+
+    async def _fail(self, status: int) -> str:
+        if self._answer is not None and self._streamed:
+            await self._connection.send_chunk(self._answer.fail(status))
+            await self._connection.end_stream()
+            return "failed"
+        self._request.status = status
+        # Without it clients choose their own delay, which doubles each time.
+        retry = {"retry-after": "0"} if status in (429, 529) else {}
+        await self._connection.send_json(status, self._dialect.error(status), {"request-id": new_id("req_"), **retry})
+        return "failed"
+
+
+def _written(answer: Answer, act: Text | Thought | Call) -> bytes:
+    if isinstance(act, Text):
+        return answer.text(act.delta)
+    return answer.thought(act.delta) if isinstance(act, Thought) else answer.call(act)
+
+
+def _digest(conversation: Conversation) -> str:
+    return hashlib.sha256(json.dumps([conversation.texts, conversation.calls]).encode()).hexdigest()
+
+
+def _logged(number: int, received: Received) -> Request:
+    path, _, query = received.target.partition("?")
+    try:
+        body = json.loads(received.body) if received.body else None
+    except ValueError as error:
+        raise BadRequest("the body is not JSON") from error
+    request = Request(number, received.method, path, query, received.headers, body, len(received.body))
+    request.dialect = next((dialect for dialect in DIALECTS if dialect.speaks(received.method, path)), None)
+    return request
+
+
+def _other(request: Request) -> tuple[int, Any]:
+    """What clients ask besides: whether we are there, which models there are, how long a text is."""
+    if request.method == "HEAD" or request.path == "/":
+        return 200, {}
+    if request.method == "POST" and request.path == "/v1/messages/count_tokens":
+        return 200, {"input_tokens": request.size_bytes // BYTES_PER_TOKEN}
+    if request.method == "POST" and request.path.endswith(":countTokens"):
+        return 200, {"totalTokens": request.size_bytes // BYTES_PER_TOKEN}
+    if request.method == "GET" and request.path == "/v1/models":
+        model = {
+            "id": "scripted",
+            "object": "model",
+            "type": "model",
+            "display_name": "Scripted",
+            "owned_by": "perdure",
+        }
+        return 200, {"object": "list", "data": [model], "has_more": False}
+    return 404, {"type": "error", "error": {"type": "not_found_error", "message": f"no such path: {request.path}"}}
+
+
+@contextlib.contextmanager
+def running() -> Iterator[ModelServer]:
+    """A scripted model for the length of a test."""
+    server = ModelServer()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

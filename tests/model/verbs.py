@@ -1,0 +1,62 @@
+"""The verbs that the scripted model obeys, and how a user's text is read for them.
+
+Above: script.py turns what is parsed here into the acts of one answer. Below: nothing.
+They are the rehearsal agent's in spirit: the first word of a line, in small letters; other lines are remarks; a verb
+whose arguments do not fit is answered with how it is used. It deliberately does not share the rehearsal agent's code:
+that one plays an agent, this one plays the model behind a real agent, and each must be able to show the other wrong.
+"""
+
+import re
+from typing import NamedTuple
+
+_SECONDS = r"([0-9]{1,6}(?:\.[0-9]{1,3})?)"
+
+VERBS: dict[str, tuple[str, str]] = {
+    # name: how it is used, and what its arguments must match
+    "say": ("say TEXT", r"(.+)"),
+    "stream": ("stream N [MS]", r"([0-9]{1,8})(?:\s+([0-9]{1,6}))?"),
+    "think": ("think TEXT", r"(.+)"),
+    "bash": ("bash COMMAND", r"(.+)"),
+    "write": ("write PATH TEXT", r"(\S+)\s+(.+)"),
+    "read": ("read PATH", r"(.+)"),
+    "ask": ("ask QUESTION | A | B", r"([^|]*[^|\s][^|]*)((?:\|[^|]*)+)"),
+    "tool": ("tool NAME JSON", r"(\S+)(?:\s+(\{.*\}))?"),
+    "result": ("result", r""),
+    "recall": ("recall", r""),
+    "fail": ("fail CODE [TIMES]", r"([45][0-9]{2})(?:\s+([0-9]{1,4}))?"),
+    "cut": ("cut [TIMES]", r"([0-9]{1,4})?"),
+    "stall": ("stall [S]", _SECONDS + "?"),
+    "slow": ("slow S", _SECONDS),
+    "hang": ("hang", r""),
+    "big": ("big BYTES", r"([0-9]{1,9})"),
+    "usage": ("usage IN OUT", r"([0-9]{1,12})\s+([0-9]{1,12})"),
+}
+
+CALLING = frozenset({"bash", "write", "read", "ask", "tool"})
+"""The verbs that end an answer with a tool call; the script goes on when the result is in."""
+
+
+class Step(NamedTuple):
+    """One line to obey. `arguments` is None if they do not fit; a part that was left out is an empty string."""
+
+    verb: str
+    arguments: tuple[str, ...] | None
+
+    @property
+    def calls(self) -> bool:
+        return self.verb in CALLING and self.arguments is not None
+
+    @property
+    def usage(self) -> str:
+        return VERBS[self.verb][0]
+
+
+def parse(text: str) -> list[Step]:
+    """The steps of a script, in order."""
+    steps: list[Step] = []
+    for line in text.split("\n"):
+        word, _, rest = line.strip().partition(" ")
+        if word in VERBS:
+            fits = re.fullmatch(VERBS[word][1], rest.strip(), re.DOTALL)
+            steps.append(Step(word, tuple(group or "" for group in fits.groups()) if fits else None))
+    return steps

@@ -1,0 +1,40 @@
+"""Servers for the tests of the HTTP surface: one for each module and way of serving, or one made for a test."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.surfaces.http.local import PATHS, LocalServer, settings
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """A server that the tests of a module share. Its streams take connections over."""
+    made = LocalServer(tmp_path_factory.mktemp("http"), settings(heartbeat_s=0.2)).start()
+    yield made
+    made.finish()
+
+
+@pytest.fixture(scope="module", params=list(PATHS))
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """The same for tests that hold however a stream is served."""
+    made = LocalServer(tmp_path_factory.mktemp("both"), settings(heartbeat_s=0.2), request.param).start()
+    yield made
+    made.finish()
+
+
+@pytest.fixture
+def make_server(tmp_path: Path) -> Iterator[Callable[..., LocalServer]]:
+    """`make_server(slots=3)`: a server of one's own."""
+    made: list[LocalServer] = []
+
+    def make(path: str = "taken_over", **given: Any) -> LocalServer:
+        server = LocalServer(tmp_path / f"data{len(made)}", settings(**given), path)
+        made.append(server)
+        return server.start()
+
+    yield make
+    for server in made:
+        server.finish()

@@ -1,0 +1,149 @@
+"""A server inside this process, in a thread of its own: starts in milliseconds and is driven like the real one.
+
+Above: the fixtures and tests of this folder. Below: tests/harness.py, whose means to talk and watch are used as they
+are. It is not for kills: those need a process.
+"""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from perdure.config import Config
+from perdure.server import Server
+from perdure.surfaces.http.takeover import TakeableProtocol
+from tests.harness import WAIT_S, LiveServer, Stream
+
+TOKEN = "test-token"
+PATHS: dict[str, type[HttpToolsProtocol]] = {"taken_over": TakeableProtocol, "plain_asgi": HttpToolsProtocol}
+"""The two ways in which an event stream is served."""
+
+
+def settings(**given: Any) -> Config:
+    """A configuration without slots, unless they are asked for: `settings(heartbeat_s=0.1)`."""
+    sections = {name: given.pop(name) for name in ("limits", "agents", "projects") if name in given}
+    return msgspec.convert({"server": {"slots": 0, "project_slots": 0, **given}, **sections}, Config)
+
+
+class Unchunked:
+    """A socket whose peer sends in chunks, read as if it did not."""
+
+    def __init__(self, connection: socket.socket, received: bytes) -> None:
+        self._connection = connection
+        self._rest = received
+
+    def recv(self, size: int) -> bytes:
+        """The next piece; nothing at the end."""
+        while True:
+            length, mark, after = self._rest.partition(b"\r\n")
+            if mark and len(after) >= int(length, 16) + 2:
+                self._rest = after[int(length, 16) + 2 :]
+                return after[: int(length, 16)]
+            data = self._connection.recv(size)
+            if not data:
+                return b""
+            self._rest += data
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class LocalStream(Stream):
+    """A viewer that also reads what plain ASGI sends, and closes at the end of a `with`."""
+
+    _socket: Any
+
+    def __init__(self, server: LiveServer, path: str, position: str | None = None, timeout_s: float = WAIT_S) -> None:
+        super().__init__(server, path, position, timeout_s)
+        if self.headers.get("transfer-encoding") == "chunked":
+            self._socket, self._buffer = Unchunked(self._socket, self._buffer), b""
+
+    def __enter__(self) -> "LocalStream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LocalServer(LiveServer):
+    def __init__(self, data: Path, config: Config, path: str = "taken_over") -> None:
+        super().__init__(data)
+        self._config = config
+        self._protocol = PATHS[path]
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, port: int | None = None) -> "LocalServer":
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
+        self._thread.start()
+        self.server = self.run(self._started(port))
+        self.url = self.server.url
+        self.port = urlsplit(self.url).port or 0
+        self.http.close()
+        self.http = self.client(authorization=f"Bearer {TOKEN}")
+        return self
+
+    async def _started(self, port: int | None) -> Server:
+        server = Server(
+            data=self.data, port=port or 0, config=self._config, token=TOKEN, http_protocol=self._protocol
+        )
+        await server.start()
+        return server
+
+    def client(self, **headers: str) -> httpx2.Client:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return httpx2.Client(base_url=self.url, headers=named, timeout=WAIT_S, trust_env=False)
+
+    def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = WAIT_S) -> Any:
+        """Do something on the server's own loop, and wait for it."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    def ask(self, look: Callable[[], Any]) -> Any:
+        """Look at the server's inside, on its own loop."""
+
+        async def looked() -> Any:
+            return look()
+
+        return self.run(looked())
+
+    def watch(self, session: str, position: str | None = None, timeout_s: float = WAIT_S) -> LocalStream:
+        return self.stream(f"/api/sessions/{session}/events", position)
+
+    def stream(self, path: str, position: str | None = None) -> LocalStream:
+        return LocalStream(self, path, position)
+
+    def compacted(self) -> None:
+        """Until the finished turns are joined."""
+        self.run(self.server.host.compactor.settle())
+
+    def _end(self, number: int) -> int:
+        self._leave()
+        return 0
+
+    def _leave(self, *, stop_agents: bool = False) -> None:
+        if self._loop is None or self._thread is None:
+            return
+        self.run(self.server.stop(stop_agents=stop_agents))
+        self.http.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+        self._loop.close()
+        self._loop = self._thread = None
+
+    def finish(self) -> None:
+        """Stop the server and its agents."""
+        if self._loop is None:
+            return
+        for session in self.get("/api/sessions?limit=1000&status=running")["sessions"]:
+            self.post(f"/api/sessions/{session['id']}/stop")
+        self._leave(stop_agents=True)

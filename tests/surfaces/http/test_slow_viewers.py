@@ -1,0 +1,95 @@
+"""A viewer that does not read costs nobody anything: others go on, its memory is bounded, and it can catch up."""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perdure.runtime.log import TAIL_BYTES
+from perdure.surfaces.http.viewers import HIGH_WATER_BYTES
+from tests.harness import LiveServer, eventually, marked_processes
+from tests.surfaces.http.local import PATHS, LocalServer
+from tests.surfaces.http.reading import Reading, connect, receive_until, whole_frames
+
+FLOOD = "\n".join(["big 60000\nsleep 0.01"] * 150)
+"""More than the buffers between a server and a viewer hold."""
+
+
+def gathered(server: LocalServer, session: str) -> int:
+    """The most that the server holds for one viewer of this session."""
+
+    def sizes() -> list[int]:
+        pipes = [viewer._pipe for viewer in server.server.log.journals[session].viewers]
+        return [pipe._size if hasattr(pipe, "_size") else pipe.get_write_buffer_size() for pipe in pipes]
+
+    return max(server.ask(sizes))
+
+
+def test_a_viewer_that_never_reads_slows_nobody_and_later_catches_up_by_a_snapshot(both: LocalServer) -> None:
+    session = both.create()
+    slow = connect(both, f"/api/sessions/{session}/events", receive_buffer=4096)
+    quick = Reading()
+    with closing(slow), both.watch(session) as stream:
+        both.send(session, FLOOD)
+        most = 0
+        for frame in stream.frames():
+            quick.take(frame)
+            if len(quick.seqs) % 20 == 0:
+                most = max(most, gathered(both, session))
+            if frame[1] == "waiting_for_input":
+                break
+        assert quick.text == both.text(session, 1)[quick.text_offset :]
+        assert most < HIGH_WATER_BYTES + 3 * TAIL_BYTES
+        last = both.session(session)["event_count"]
+        received = receive_until(slow, b"id: %d\n" % last)
+        both.send(session, "say after")
+        received += receive_until(slow, b"event: waiting_for_input\n")
+        received += receive_until(slow, b"\n\n")
+    late = Reading()
+    for one in whole_frames(received):
+        late.take(one)
+    assert late.types[0] == "snapshot"
+    assert late.snapshots == 2, "one of them in the middle of the stream"
+    assert late.types[-1] == "waiting_for_input"
+    assert late.text == "after"
+
+
+@pytest.mark.parametrize("path", list(PATHS))
+def test_a_server_stops_though_a_viewer_does_not_read(make_server: Callable[..., LocalServer], path: str) -> None:
+    server = make_server(path)
+    session = server.create()
+    with closing(connect(server, f"/api/sessions/{session}/events", receive_buffer=4096)):
+        server.turn(session, FLOOD)
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < 10
+
+
+def test_what_a_viewer_saw_before_the_server_was_killed_is_never_lost(tmp_path: Path) -> None:
+    server = LiveServer(tmp_path / "data", "[server]\nslots = 0\nproject_slots = 0\n").start()
+    try:
+        session = server.create()
+        reading, position = Reading(), None
+        server.send(session, "stream 400 5")
+        for _ in range(3):
+            stream = server.watch(session, position)
+            for frame in stream.frames():
+                reading.take(frame)
+                position = frame[0]
+                if len(reading.seqs) % 60 == 59:
+                    break
+            server.kill()
+            stream.close()
+            server.restart()
+        stream = server.watch(session, position)
+        for frame in stream.until("waiting_for_input"):
+            reading.take(frame)
+        stream.close()
+        assert reading.text == server.text(session, 1) == "".join(f"w{n} " for n in range(400))
+        server.post(f"/api/sessions/{session}/stop")
+    finally:
+        server.stop()
+        server.http.close()
+    eventually(lambda: not marked_processes(server.data), "no process is left")

@@ -1,0 +1,265 @@
+"""The commands, against a real server and the rehearsal agent."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from perdure.surfaces import cli
+from perdure.surfaces.cli import COMMANDS, perdure
+from tests.surfaces.conftest import COMMAND_LIMIT_S, ServerProcess
+
+
+def session_of(server: ServerProcess, *arguments: str) -> str:
+    sent = server.run("send", "--json", *arguments)
+    assert sent.returncode == 0, sent.stderr
+    return str(json.loads(sent.stdout)["session_id"])
+
+
+def test_the_overview_says_what_each_command_says_of_itself() -> None:
+    context = click.Context(perdure)
+    for name, (_, what) in COMMANDS.items():
+        command = perdure.get_command(context, name)
+        assert command is not None and command.help is not None
+        assert command.help.startswith(what.rstrip(".")), name
+
+
+def test_help_imports_nothing_that_only_a_command_needs() -> None:
+    heavy = ["rich", "prompt_toolkit", "httpx2", "uvicorn", "starlette", "msgspec", "asyncio"]
+    code = "import sys; from perdure.surfaces.cli import main; main(['--help'])"
+    code += f"; print([name for name in {heavy} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=COMMAND_LIMIT_S)
+    assert shown.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["converse"]) == 2
+    assert "No such command" in capsys.readouterr().err
+
+
+def test_without_a_server_the_exit_code_is_3_and_the_sentence_says_how_to_start_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--data", str(tmp_path), "sessions"]) == 3
+    assert "perdure serve" in capsys.readouterr().err
+    assert cli.main(["sessions", "--url", "http://127.0.0.1:9"]) == 3
+
+
+def test_a_stale_server_file_is_no_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "server.json").write_text('{"url": "http://127.0.0.1:9", "pid": 1, "version": "0"}')
+    assert cli.main(["--data", str(tmp_path), "agents"]) == 3
+    assert "No server answers at http://127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_this_machines_token_is_not_given_to_a_server_elsewhere(tmp_path: Path) -> None:
+    from perdure.surfaces.cli.reach import Reach
+
+    (tmp_path / "token").write_text("secret\n")
+    assert Reach(str(tmp_path), "http://example.invalid:7433", None, False).address().token is None
+    assert Reach(str(tmp_path), "http://127.0.0.1:7433", None, False).address().token == "secret"
+    assert Reach(str(tmp_path), "http://example.invalid:7433", "given", False).address().token == "given"
+
+
+def test_send_with_wait_writes_the_answer_and_nothing_else_to_stdout(server: ServerProcess) -> None:
+    done = server.run("send", "--wait", "-", stdin="think hm\nedit notes.txt\nsay the answer\n")
+    assert (done.returncode, done.stdout) == (0, "the answer\n")
+    assert "> Edited notes.txt +1 -0" in done.stderr
+
+
+def test_send_with_wait_fails_when_the_turn_does(server: ServerProcess) -> None:
+    done = server.run("send", "--wait", "-", stdin="say partly\ncrash 3\n")
+    assert done.returncode == 1
+    assert "partly" in done.stdout
+    assert "The turn failed" in done.stderr
+
+
+def test_the_same_message_id_is_one_message_even_for_a_new_session(server: ServerProcess) -> None:
+    first = json.loads(server.run("send", "--json", "--message-id", "once", "say hi").stdout)
+    again = json.loads(server.run("send", "--json", "--message-id", "once", "say hi").stdout)
+    assert first == again
+    assert len(json.loads(server.run("sessions", "--json").stdout)["sessions"]) == 1
+
+
+def test_a_session_is_found_by_a_beginning_of_its_id_and_as_last(server: ServerProcess) -> None:
+    session = session_of(server, "say one")
+    assert server.run("send", "--wait", session[:9], "--queue", "say two").stdout == "two\n"
+    assert json.loads(server.run("show", "--json", "last").stdout)["id"] == session
+    missing = server.run("show", "s_nothing")
+    assert missing.returncode == 1 and "not_found" in missing.stderr
+
+
+def test_a_busy_session_refuses_queues_or_is_interrupted_as_asked(server: ServerProcess) -> None:
+    session = session_of(server, "hang")
+    refused = server.run("send", session, "say no")
+    assert refused.returncode == 1 and "(turn_active)" in refused.stderr
+    assert json.loads(server.run("send", "--json", "--queue", session, "say queued").stdout)["turn"] is None
+    assert server.run("send", "--wait", "--interrupt", session, "say now").stdout == "now\n"
+
+
+def test_abort_interrupts_and_a_second_one_is_refused(server: ServerProcess) -> None:
+    waiting = subprocess.Popen(
+        server.command("send", "--wait", "hang"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=server.environment, cwd=server.folder,
+    )  # fmt: skip
+    with server.client() as client:
+        deadline = time.monotonic() + COMMAND_LIMIT_S
+        while not client.sessions(state="processing")["sessions"]:
+            assert time.monotonic() < deadline
+    assert server.run("abort", "last").returncode == 0
+    _, errors = waiting.communicate(timeout=COMMAND_LIMIT_S)
+    assert waiting.returncode == 1 and "Interrupted." in errors
+    again = server.run("abort", "last")
+    assert again.returncode == 1 and "(no_turn_active)" in again.stderr
+
+
+def test_a_prompt_is_listed_and_answered_from_another_terminal(server: ServerProcess) -> None:
+    session = session_of(server, "permit Deploy")
+    watching = subprocess.Popen(
+        server.command("watch", session, "--from", "0"),
+        stdout=subprocess.PIPE, text=True, env=server.environment, cwd=server.folder,
+    )  # fmt: skip
+    assert watching.stdout is not None
+    for line in watching.stdout:
+        if line.startswith("Permission:"):
+            break
+    listed = server.run("answer", session)
+    assert "Deploy" in listed.stdout and "--allow" in listed.stdout
+    assert server.run("answer", session, "--allow", "--text", "yes").returncode == 2
+    answered = server.run("answer", session, "--allow")
+    assert answered.returncode == 0 and answered.stdout.startswith("Allowed")
+    again = server.run("answer", session, "--allow")
+    assert again.returncode == 1 and "(prompt_resolved)" in again.stderr
+    assert server.run("stop", session).returncode == 0
+    rest = watching.communicate(timeout=COMMAND_LIMIT_S)[0]
+    assert "The session ended (stopped)." in rest
+
+
+def test_a_question_is_answered_with_a_choice(server: ServerProcess) -> None:
+    session = session_of(server, "ask Which one? | red | green")
+    with server.client() as client:
+        next(event for event in client.events(session, 0) if event.type == "pending_prompt")
+    assert server.run("answer", session, "--allow").returncode == 2
+    assert server.run("answer", session, "--choose", "green").returncode == 0
+    with server.client() as client:
+        next(event for event in client.events(session, 0) if event.type == "turn_end")
+    assert "answer: green" in server.run("show", "--markdown", session).stdout
+
+
+def test_watch_goes_on_after_a_restart_of_the_server_without_a_gap_or_a_double(server: ServerProcess) -> None:
+    session = session_of(server, "stream 200 10")
+    watching = subprocess.Popen(
+        server.command("watch", session, "--json", "--from", "0"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=server.environment, cwd=server.folder,
+    )  # fmt: skip
+    assert watching.stdout is not None
+    events = []
+    for line in watching.stdout:
+        events.append(json.loads(line))
+        if "w20 " in events[-1].get("delta", ""):
+            server.kill()
+            server.start()
+            break
+    for line in watching.stdout:
+        events.append(json.loads(line))
+        if events[-1]["type"] == "turn_end":
+            break
+    watching.send_signal(signal.SIGINT)
+    errors = watching.communicate(timeout=COMMAND_LIMIT_S)[1]
+    assert watching.returncode == 130
+    assert "Reconnecting ..." in errors
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    text = "".join(event["delta"] for event in events if event["type"] == "assistant_text")
+    assert text.split() == [f"w{number}" for number in range(200)]
+
+
+def test_lists_have_plain_columns_when_piped_and_json_for_programs(server: ServerProcess, tmp_path: Path) -> None:
+    session = session_of(server, "say hello")
+    listed = server.run("sessions", "--agent", "rehearsal", "-q", "hello").stdout
+    assert listed.startswith("SESSION") and session in listed and "\x1b" not in listed
+    assert "rehearsal" in server.run("agents").stdout
+    assert json.loads(server.run("agents", "--json").stdout)["agents"][0]["name"] == "rehearsal"
+    (tmp_path / "site").mkdir()
+    added = server.run("projects", "add", str(tmp_path / "site"), "--agent", "rehearsal")
+    assert added.stdout == "site\n"
+    assert str(tmp_path / "site") in server.run("projects").stdout
+    assert server.run("send", "--wait", "--project", "site", "say in a project").stdout == "in a project\n"
+    assert server.run("projects", "remove", "site").returncode == 0
+    assert json.loads(server.run("projects", "--json").stdout) == {"projects": []}
+
+
+def test_export_writes_the_log_and_the_transcript(server: ServerProcess, tmp_path: Path) -> None:
+    server.run("send", "--wait", "say kept")
+    lines = server.run("export", "last").stdout.splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert json.loads(server.run("export", "last", "--format", "json").stdout)["turns"][0]["turn"] == 1
+    target = tmp_path / "session.md"
+    assert server.run("export", "last", "--format", "markdown", "-o", str(target)).returncode == 0
+    assert "kept" in target.read_text()
+    nowhere = server.run("export", "last", "-o", str(tmp_path / "no" / "file"))
+    assert nowhere.returncode == 1 and "can't be written" in nowhere.stderr
+
+
+def test_stop_all_ends_every_session(server: ServerProcess) -> None:
+    session_of(server, "hang")
+    session_of(server, "hang")
+    assert server.run("stop", "--all").stdout == "Ended 2 sessions.\n"
+    assert server.run("stop").returncode == 2
+    states = [entry["status"] for entry in json.loads(server.run("sessions", "--json").stdout)["sessions"]]
+    assert states == ["stopped", "stopped"]
+
+
+def test_a_login_link_carries_its_secret_in_the_fragment(server: ServerProcess) -> None:
+    assert re.fullmatch(re.escape(server.url) + r"/#login=\S+\n", server.run("login").stdout)
+
+
+def test_lines_piped_into_chat_are_messages_of_one_session(server: ServerProcess) -> None:
+    done = server.run("chat", stdin="say one\n\nsay two\n")
+    assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
+    sessions = json.loads(server.run("sessions", "--json").stdout)["sessions"]
+    assert [entry["turn_count"] for entry in sessions] == [2]
+
+
+def test_what_an_agent_says_reaches_a_pipe_as_it_is(server: ServerProcess) -> None:
+    assert server.run("send", "--wait", "say a\x1b[31mred").stdout == "a\x1b[31mred\n"
+
+
+def test_a_message_that_is_not_utf_8_is_sent_with_marks_in_place_of_the_broken_bytes(server: ServerProcess) -> None:
+    for arguments, given in ((["send", "--wait", "-"], b"say a\xffb\n"), (["chat"], b"say a\xffb\n")):
+        done = subprocess.run(
+            server.command(*arguments),
+            input=given,
+            capture_output=True,
+            timeout=COMMAND_LIMIT_S,
+            env=server.environment,
+            cwd=server.folder,
+        )
+        assert done.stdout.decode() == "a\ufffdb\n", done.stderr
+
+
+def test_doctor_finds_a_healthy_server_and_a_token_that_others_may_read(server: ServerProcess) -> None:
+    healthy = server.run("doctor")
+    assert healthy.returncode == 0, healthy.stdout
+    assert re.search(r"^ok +agent rehearsal: ready$", healthy.stdout, re.MULTILINE)
+    (server.data / "token").chmod(0o644)
+    found = server.run("doctor", "--json")
+    assert found.returncode == 1
+    problems = [one for one in json.loads(found.stdout)["findings"] if one["level"] == "problem"]
+    assert [one["about"] for one in problems] == ["token"] and "chmod 600" in problems[0]["what"]
+
+
+def test_a_wrong_token_is_refused_with_what_to_do(server: ServerProcess) -> None:
+    refused = server.run("--token", "wrong", "sessions")
+    assert refused.returncode == 1 and "(unauthorized)" in refused.stderr
+
+
+def test_the_rehearsal_agent_explains_itself() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "perdure", "rehearse", "--help"], capture_output=True, text=True, timeout=COMMAND_LIMIT_S
+    )
+    assert shown.returncode == 0 and "stream N [MS]" in shown.stdout

@@ -1,0 +1,188 @@
+"""What is told of a session: each thing once, whether it came as events or in a snapshot."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.surfaces.cli import wording
+from perdure.surfaces.cli.blocks import MAX_FENCE_LINES, Blocks
+from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Line, Narrator, Piece, Rested, Said
+from perdure.surfaces.cli.output import age, duration, safe
+from perdure.surfaces.cli.prompts import NotUnderstood, choose, option_for
+from perdure.surfaces.stream import Event
+
+Json = dict[str, Any]
+AT = "2026-01-01T00:00:00Z"
+
+
+def event(kind: str, turn: int | None = 1, /, **fields: Any) -> Event:
+    data = {"type": kind, "turn": turn, "at": AT, **fields}
+    return Event("1", 1, kind, turn, data, b"")
+
+
+def message(turn: int = 1, text: str = "hello") -> Event:
+    return event("user_message", turn, message_id=f"m{turn}", text=text, agent="a")
+
+
+def snapshot(turn: int, parts: list[Json], *, state: str = "processing", offset: int = 0, prompts: Any = ()) -> Event:
+    shown = {"state": state, "status": "running", "turns": [{"turn": turn, "agent": "a", "stop_reason": None}]}
+    if state == "idle":
+        shown["turns"][0]["stop_reason"] = "end_turn"  # type: ignore[index]
+    return event(
+        "snapshot", turn, session=shown, parts=parts, text_offset=offset, pending_prompts=list(prompts),
+        message={"message_id": f"m{turn}", "text": "hello"},
+    )  # fmt: skip
+
+
+def text_part(text: str) -> Json:
+    return {"type": "text", "block": 0, "text": text}
+
+
+def tell(narrator: Narrator, *events: Event) -> list[Piece]:
+    return [piece for one in events for piece in narrator.tell(one)]
+
+
+def said(pieces: list[Piece]) -> str:
+    return "".join(piece.text for piece in pieces if isinstance(piece, Said))
+
+
+@given(st.text(max_size=60), st.data())
+def test_a_snapshot_in_the_middle_adds_exactly_the_text_that_was_missed(text: str, data: st.DataObject) -> None:
+    told = data.draw(st.integers(0, len(text)))
+    cut = data.draw(st.integers(0, len(text)))
+    narrator = Narrator(lambda turn: [])
+    pieces = tell(narrator, message(), event("assistant_text", block=0, delta=text[:told]))
+    pieces += tell(narrator, snapshot(1, [text_part(text[:cut]), text_part(text[cut:])]))
+    pieces += tell(narrator, event("assistant_text", block=0, delta="!"))
+    assert said(pieces) == text + "!"
+    assert len([piece for piece in pieces if isinstance(piece, Began)]) == 1
+
+
+def test_a_snapshot_that_begins_late_says_that_something_is_left_out() -> None:
+    narrator = Narrator(lambda turn: [])
+    tell(narrator, message(), event("assistant_text", block=0, delta="abc"))
+    pieces = tell(narrator, snapshot(1, [text_part("xyz")], offset=10))
+    assert said(pieces) == "xyz"
+    assert Line("7 characters before this are in the transcript.", "note") in pieces
+
+
+def test_turns_that_went_by_unseen_are_fetched() -> None:
+    missed = [
+        {"turn": 1, "agent": "a", "message": None, "parts": [text_part("one and more")], "stop_reason": "end_turn"},
+        {"turn": 2, "agent": "a", "message": {"message_id": "m2", "text": "again"}, "parts": [text_part("two")],
+         "stop_reason": "end_turn"},
+        {"turn": 3, "agent": "a", "message": None, "parts": [], "stop_reason": None},
+    ]  # fmt: skip
+    narrator = Narrator(lambda turn: [entry for entry in missed if int(str(entry["turn"])) >= turn])
+    tell(narrator, message(), event("assistant_text", block=0, delta="one"))
+    pieces = tell(narrator, snapshot(3, [text_part("three")]))
+    assert [piece.text for piece in pieces if isinstance(piece, Said)] == [" and more", "two", "three"]
+    assert [piece.turn for piece in pieces if isinstance(piece, Finished)] == [1, 2]
+
+
+def test_tools_plans_errors_and_prompts_are_told_once() -> None:
+    tool: Json = {"tool_id": "t", "name": "Edit", "kind": "edit", "title": "Edit a.py", "input": None}
+    result: Json = {"tool_id": "t", "status": "completed", "content": None, "locations": None, "is_error": False}
+    result["diff"] = [{"path": "a.py", "old_text": "one\ntwo\n", "new_text": "one\n2\n3\n"}]
+    prompt: Json = {"prompt_id": "p", "kind": "permission", "title": "Run it", "options": [], "questions": []}
+    plan = [{"content": "read", "status": "pending"}, {"content": "write", "status": "pending"}]
+    done = [{**plan[0], "status": "completed"}, plan[1]]
+    narrator = Narrator(lambda turn: [])
+    pieces = tell(
+        narrator,
+        message(),
+        event("plan", entries=plan),
+        event("tool_use", **tool),
+        event("tool_result", **result),
+        event("plan", entries=done),
+        event("error", message="It broke.", code="x", detail=None),
+        event("pending_prompt", **prompt),
+    )
+    part = {**tool, **result, "type": "tool", "started_at": AT, "ended_at": AT}
+    parts = [{"type": "plan", "entries": done}, part, {"type": "error", "message": "It broke.", "detail": None}]
+    again = tell(narrator, snapshot(1, parts, prompts=[prompt]))
+    lines = [piece.text for piece in pieces if isinstance(piece, Line)]
+    assert lines == ["hello", "[ ] read\n[ ] write", "Edited a.py +2 -1  0.0 s", "[x] read", "It broke."]
+    assert [type(piece) for piece in pieces if isinstance(piece, Asked)] == [Asked]
+    assert not [piece for piece in again if isinstance(piece, Line | Asked | Said)]
+    after = tell(narrator, snapshot(1, parts, state="idle"))
+    assert [piece for piece in after if isinstance(piece, Answered)] == [Answered("p", "server", "resolved")]
+    assert isinstance(after[-1], Rested)
+
+
+def test_an_unknown_event_is_passed_over_and_the_end_is_told() -> None:
+    narrator = Narrator(lambda turn: [])
+    pieces = tell(narrator, event("from_the_future"), event("session_end", None, status="stopped", reason="stopped"))
+    assert pieces == [Ended("stopped", "stopped")]
+
+
+@given(
+    st.lists(st.sampled_from(["a\n", "\n", "```\n", "```py\n", "- x\n", "  y\n", "b", "~~~\n"]), max_size=40), st.data()
+)
+def test_blocks_are_the_same_however_the_text_is_cut(lines: list[str], data: st.DataObject) -> None:
+    text = "".join(lines)
+    blocks, found = Blocks(), []
+    position = 0
+    while position < len(text):
+        size = data.draw(st.integers(1, 7))
+        found += blocks.feed(text[position : position + size])
+        position += size
+    whole = Blocks()
+    assert found + blocks.finish() == whole.feed(text) + whole.finish()
+
+
+@given(st.lists(st.sampled_from(["word\n", "\n", "- x\n", "  y\n", "z"]), max_size=40))
+def test_blocks_lose_no_word(lines: list[str]) -> None:
+    blocks = Blocks()
+    found = blocks.feed("".join(lines)) + blocks.finish()
+    assert "\n".join(found).split() == "".join(lines).split()
+
+
+def test_a_block_ends_at_a_blank_line_but_not_inside_a_fence_or_a_list_item() -> None:
+    blocks = Blocks()
+    text = "one\n\n- item\n\n  more\n\n```py\nx\n\ny\n```\nlast"
+    assert blocks.feed(text) == ["one", "- item\n\n  more", "```py\nx\n\ny\n```"]
+    assert blocks.tail == "last"
+    assert blocks.finish() == ["last"]
+
+
+def test_a_long_fence_is_handed_out_in_parts_with_the_same_opening() -> None:
+    blocks = Blocks()
+    found = blocks.feed("```py\n" + "".join(f"line {number}\n" for number in range(100)))
+    assert max(block.count("\n") for block in found) <= MAX_FENCE_LINES + 1
+    assert all(block.startswith("```py\n") and block.endswith("\n```") for block in found)
+    assert blocks.tail.startswith("```py\n")
+
+
+def test_words_never_grant_more_than_they_say() -> None:
+    once = {"option_id": "o", "name": "Once", "kind": "allow_once"}
+    always = {"option_id": "w", "name": "Always", "kind": "allow_always"}
+    assert option_for({"options": [once, always]}, "allow") == {"option_id": "o"}
+    assert option_for({"options": [once, always]}, "always") == {"option_id": "w"}
+    assert option_for({"options": [once, always]}, "deny") == {"cancel": True}
+    with pytest.raises(NotUnderstood):
+        option_for({"options": [always]}, "allow")
+    with pytest.raises(NotUnderstood):
+        option_for({"options": [once, {**once, "option_id": "o2"}]}, "allow")
+
+
+def test_a_question_takes_numbers_labels_and_free_text() -> None:
+    options = [{"label": "Red"}, {"label": "Green"}]
+    assert choose({"options": options}, "2") == "Green"
+    assert choose({"options": options}, "red") == "Red"
+    assert choose({"options": options}, "neither, really") == "neither, really"
+    assert choose({"options": options, "multiple": True}, "1, green") == ["Red", "Green"]
+
+
+def test_text_can_do_nothing_to_a_terminal_but_appear() -> None:
+    assert safe("a\x1b[2J\x07b\r\nc\td\x9b31m\u202ee") == "a[2Jb\nc\td31me"
+
+
+def test_figures_read_as_people_say_them() -> None:
+    assert [duration(ms) for ms in (None, 1240, 41_000, 125_000, 7_260_000)] == [
+        "", "1.2 s", "41 s", "2 min 5 s", "2 h 1 min",
+    ]  # fmt: skip
+    assert age(None) == "" and age("2020-01-01T00:00:00Z").endswith(" d ago")
+    assert wording.resolved("rule", "allowed") == "Allowed by a rule."

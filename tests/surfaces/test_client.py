@@ -1,0 +1,186 @@
+"""The client: frames from bytes, streams that survive, messages that are taken once."""
+
+import socket
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.surfaces.client import Address, Client, NeverSent, Problem, Unreachable
+from perdure.surfaces.sse import Frame, Frames
+from tests.surfaces.conftest import ServerProcess
+
+LIMIT_S = 20.0
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 99999), st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1)),
+        max_size=8,
+    ),
+    st.lists(st.integers(1, 40), min_size=1),
+)
+def test_frames_are_the_same_however_the_bytes_are_cut(events: list[tuple[int, str]], cuts: list[int]) -> None:
+    stream = b"".join(f": beat\n\nid: {seq}\nevent: system\ndata: {text}\n\n".encode() for seq, text in events)
+    frames, position, number = Frames(), 0, 0
+    found: list[Frame] = []
+    while position < len(stream):
+        size = cuts[number % len(cuts)]
+        found += frames.feed(stream[position : position + size])
+        position, number = position + size, number + 1
+    assert found == [Frame(str(seq), "system", text.encode()) for seq, text in events]
+
+
+class Script:
+    """A server that gives each connection the next of its answers and then hangs up; it notes what was asked."""
+
+    def __init__(self, answers: list[bytes]) -> None:
+        self.asked: list[str] = []
+        self._answers = answers
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = Address(f"http://127.0.0.1:{self._listener.getsockname()[1]}", "token")
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        for answer in self._answers:
+            connection, _ = self._listener.accept()
+            with connection:
+                connection.settimeout(LIMIT_S)
+                request = b""
+                while b"\r\n\r\n" not in request:
+                    request += connection.recv(65536)
+                self.asked.append(request.decode())
+                connection.sendall(answer)
+
+    def close(self) -> None:
+        self._thread.join(LIMIT_S)
+        self._listener.close()
+
+
+def sse(*frames: str) -> bytes:
+    head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+    return (head + "".join(frames)).encode()
+
+
+def frame(seq: int, kind: str = "system", more: str = "", position: str | None = None) -> str:
+    body = f'{{"seq":{seq},"type":"{kind}"{more}}}'
+    return f"id: {position or seq}\nevent: {kind}\ndata: {body}\n\n"
+
+
+def test_a_stream_goes_on_at_its_position_drops_what_is_repeated_and_ends_with_204() -> None:
+    server = Script(
+        [
+            sse(frame(1), frame(2), "id: 3\nevent: system\nda"),
+            b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+            sse(frame(2), frame(3, position="3-7")),
+            b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n",
+        ]
+    )
+    changes: list[str] = []
+    with Client(server.address) as client:
+        stream = client.events(
+            "s", 0, on_lost=lambda reason: changes.append("lost"), on_back=lambda: changes.append("back")
+        )
+        assert [event.seq for event in stream] == [1, 2, 3]
+    server.close()
+    assert changes == ["lost", "back", "lost"]
+    assert "offset=0" in server.asked[0] and "last-event-id" not in server.asked[0].lower()
+    assert "last-event-id: 2\r\n" in server.asked[2].lower()
+    assert "last-event-id: 3-7\r\n" in server.asked[3].lower()
+
+
+def test_a_snapshot_sets_the_number_anew() -> None:
+    server = Script(
+        [
+            sse(frame(9)),
+            sse(frame(4, "snapshot", ',"session":{"state":"idle"}', "4-2"), frame(5), frame(6, "session_end")),
+        ]
+    )
+    with Client(server.address) as client:
+        assert [(event.seq, event.type) for event in client.events("s", 8)] == [
+            (9, "system"),
+            (4, "snapshot"),
+            (5, "system"),
+            (6, "session_end"),
+        ]
+    server.close()
+
+
+def test_a_stream_that_is_closed_from_another_thread_ends_at_once(server: ServerProcess) -> None:
+    with server.client() as client:
+        sent = client.send("hang")
+        stream = client.events(sent["session_id"], 0)
+        started = threading.Event()
+
+        def read() -> None:
+            for event in stream:
+                if event.type == "turn_start":
+                    started.set()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert started.wait(LIMIT_S)
+        stream.close()
+        reader.join(LIMIT_S)
+        assert not reader.is_alive()
+
+
+def test_a_stream_of_a_session_that_does_not_exist_is_refused(server: ServerProcess) -> None:
+    with server.client() as client, pytest.raises(Problem) as refused:
+        next(iter(client.events("s_nothing")))
+    assert refused.value.code == "not_found"
+
+
+def test_a_stream_that_never_connected_is_unreachable() -> None:
+    with Client(Address("http://127.0.0.1:9")) as client, pytest.raises(Unreachable):
+        next(iter(client.events("s")))
+
+
+def test_a_message_is_taken_once_although_its_answer_was_lost(server: ServerProcess) -> None:
+    lost = Script([b""])
+    places = iter([lost.address])
+    with Client(lambda: next(places, None) or server.address(), patience_s=LIMIT_S) as client:
+        with server.client() as other:
+            session_id = other.create_session()["id"]
+        first = client.send("say hi", session_id, message_id="m1")
+        assert client.send("say hi", session_id, message_id="m1") == first
+        assert client.session(session_id)["turn_count"] == 1
+    lost.close()
+    assert len(lost.asked) == 1
+
+
+def test_a_request_that_may_have_been_done_is_not_repeated_by_itself() -> None:
+    lost = Script([b""])
+    with Client(lost.address, patience_s=LIMIT_S) as client, pytest.raises(Unreachable) as broken:
+        client.abort("s")
+    lost.close()
+    assert not isinstance(broken.value, NeverSent)
+    assert len(lost.asked) == 1
+
+
+def test_a_refusal_carries_its_code_its_sentence_and_its_facts(server: ServerProcess) -> None:
+    with server.client() as client:
+        sent = client.send("hang")
+        with pytest.raises(Problem) as refused:
+            client.send("say no", sent["session_id"])
+    assert (refused.value.status, refused.value.code) == (409, "turn_active")
+    assert refused.value.facts["state"] == "processing"
+    assert str(refused.value)
+
+
+def test_an_answer_that_is_not_ours_is_a_problem_too() -> None:
+    stranger = Script([b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 5\r\nconnection: close\r\n\r\n<html"])
+    with Client(stranger.address) as client, pytest.raises(Problem, match="answered 502"):
+        client.health()
+    stranger.close()
+
+
+def test_the_log_is_read_over_pages_to_its_end(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.surfaces.client.LOG_PAGE_EVENTS", 3)
+    with server.client() as client:
+        sent = client.send("say a few words here")
+        next(event for event in client.events(sent["session_id"], 0) if event.type == "waiting_for_input")
+        lines = list(client.log(sent["session_id"]))
+        assert len(lines) == client.session(sent["session_id"])["event_count"] > 3
