@@ -22,7 +22,8 @@ class ConfigError(Exception):
     """The configuration can't be used; the message says where and what to do."""
 
 
-Seconds = Annotated[float, Meta(ge=0)]
+# Thirty years: beyond it a moment can't be written as a date.
+Seconds = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 NonNegative = Annotated[int, Meta(ge=0)]
 
 

@@ -254,6 +254,15 @@ def test_a_crash_leaves_the_native_session_unconfirmed_so_the_next_turn_is_fresh
     assert (stage.state.turn.context, stage.state.turn.context_reason) == ("fresh", "last_turn_not_confirmed")
 
 
+def test_a_turn_that_the_agent_failed_is_told_again_with_the_next_one() -> None:
+    stage = attached()
+    stage.send()
+    stage.finish("failed", error_message="Overloaded.")
+    stage.send()
+    assert stage.state.turn is not None
+    assert (stage.state.turn.context, stage.state.turn.context_reason) == ("fresh", "last_turn_not_confirmed")
+
+
 @pytest.mark.parametrize("situation", [attached, resuming])
 def test_a_message_that_was_stopped_before_it_was_sent_is_told_with_the_next_one(
     situation: Callable[[], Stage],

@@ -291,6 +291,17 @@ def test_time_that_a_person_takes_is_not_counted_for_the_turn() -> None:
     assert (stage.state.turn.paused_ms, stage.state.turn.paused_since) == (140_000, None)
 
 
+def test_each_time_that_a_person_takes_is_added_up() -> None:
+    stage = asking()
+    for at_s, prompt_id in ((10, "p1"), (50, "p2")):
+        if prompt_id not in stage.state.prompts:
+            stage.ask(prompt_id)
+        stage.at_s = at_s
+        stage.do(cmd.AnswerPrompt(prompt_id=prompt_id, option_id="yes"))
+    assert stage.state.turn is not None
+    assert stage.state.turn.paused_ms == 50_000
+
+
 # Settings and processes ----------------------------------------------------------------------------------------------
 
 

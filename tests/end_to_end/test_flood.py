@@ -48,7 +48,7 @@ def test_a_line_longer_than_any_limit_is_skipped_and_the_turn_goes_on(server: Li
     found = server.wait_idle(session, timeout_s=110)
     print(f"peak {peak_mb(server)} MB")
     assert found["turns"][0]["stop_reason"] == "end_turn"
-    assert server.text(session, 1) == "begin\nend"
+    assert server.text(session, 1) == "begin\n\nend"
 
 
 def test_a_line_longer_than_the_spool_limit_comes_through(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,23 @@ from tests.harness import LiveServer, eventually, no_holes
 
 SIZE_MB = 48
 STEP_BYTES = 64 * 1024
-# Its own memory is not on the small disk: an agent that can't remember is another matter.
+# The floor keeps room for the agent's own small files: one that can't remember its session is another matter.
 CONFIG = """\
 [server]
 slots = 0
 project_slots = 0
 disk_floor_mb = 1
 """
+
+
+def has_room(file: FileIO, size: int) -> bool:
+    try:
+        file.write(b"\0" * size)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return False
+    return True
 
 
 class Ballast:
@@ -31,11 +42,8 @@ class Ballast:
     def fill(self) -> None:
         for size in (STEP_BYTES, 4096, 1):
             with self._path.open("ab", buffering=0) as file:
-                try:
-                    while True:
-                        file.write(b"\0" * size)
-                except OSError as error:
-                    assert error.errno == errno.ENOSPC
+                while has_room(file, size):
+                    pass
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)

@@ -40,6 +40,20 @@ def none_left(server: LiveServer) -> None:
     eventually(lambda: not marked_processes(server.data), f"no process left: {marked_processes(server.data)}")
 
 
+def zombies(server: LiveServer) -> list[int]:
+    """Children of the server that ended and were not asked for."""
+    assert server.process is not None
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = entry.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if state == "Z" and int(parent) == server.process.pid:
+            found.append(int(entry.parent.name))
+    return found
+
+
 def until_said(server: LiveServer, session: str, turn: int, pattern: str) -> "re.Match[str]":
     """Wait until the turn has said something that matches."""
     found: re.Match[str] = eventually(

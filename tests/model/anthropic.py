@@ -35,7 +35,8 @@ class Anthropic:
 
     def conversation(self, body: Any) -> Conversation:
         tools = {tool["name"]: tool.get("input_schema") or {} for tool in body.get("tools") or [] if "name" in tool}
-        return conversation(items(body.get("messages") or []), tools)
+        wanted = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
+        return conversation(items(body.get("messages") or []), tools, wanted.get("schema"))
 
     def answer(self, path: str, body: Any, tokens: Tokens) -> "Message":
         return Message(str(body.get("model")), tokens)

@@ -37,7 +37,7 @@ Item = Said | Called | Returned
 _ADDED = re.compile(
     r"<(system-reminder|environment_context|user_instructions|session_context|skills_instructions|permissions"
     r"|local-command-caveat|local-command-stdout|local-command-stderr|command-name|command-message|command-args"
-    r"|task-notification)\b[^>]*>.*?</\1\b[^>]*>\s*",
+    r"|task-notification|total_tokens)\b[^>]*>.*?</\1\b[^>]*>\s*",
     re.DOTALL,
 )
 _MARKERS = re.compile(
@@ -50,12 +50,16 @@ _STEERED_END = "\n\nThis is how Claude Code surfaces messages"
 
 
 class Conversation(NamedTuple):
-    """`texts` are the user's, newest last. `calls` and `results` are those since the newest text."""
+    """`texts` are the user's, newest last. `calls` and `results` are those since the newest text.
+
+    `form` is the JSON schema that the answer must fit, if the agent asks for such a one: a title, a choice of model.
+    """
 
     texts: list[str]
     calls: int
     results: list[str]
     tools: dict[str, Any]
+    form: Any = None
 
     @property
     def script(self) -> str:
@@ -73,7 +77,7 @@ class Conversation(NamedTuple):
         return found
 
 
-def conversation(items: Iterable[Item], tools: dict[str, Any]) -> Conversation:
+def conversation(items: Iterable[Item], tools: dict[str, Any], form: Any = None) -> Conversation:
     texts: list[str] = []
     calls, results = 0, list[str]()
     for item in items:
@@ -86,7 +90,7 @@ def conversation(items: Iterable[Item], tools: dict[str, Any]) -> Conversation:
             calls += 1
         else:
             results.append(item.text)
-    return Conversation(texts, calls, results, tools)
+    return Conversation(texts, calls, results, tools, form)
 
 
 def own_words(text: str) -> str:

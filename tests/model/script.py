@@ -58,6 +58,10 @@ Acts = Iterator[Act]
 
 def perform(conversation: Conversation, met: Callable[[int], int]) -> Acts:
     """The acts of one answer. `met(n)` counts how often step n of this very conversation was reached, this time too."""
+    if conversation.form is not None:
+        # The agent asks for itself and only shows what the person said: that is not an order.
+        yield Text(json.dumps(tools.filled_form(conversation.form)))
+        return
     steps = parse(conversation.script)
     begin = _after_calls(steps, conversation.calls)
     rest = steps[begin:]

@@ -18,12 +18,15 @@ from typing import Any
 from tests.model.anthropic import Anthropic
 from tests.model.conversation import Conversation
 from tests.model.dialect import BYTES_PER_TOKEN, Answer, Dialect, Tokens, new_id
+from tests.model.gemini import Gemini
 from tests.model.log import Request, RequestLog
+from tests.model.openai_chat import OpenAIChat
+from tests.model.openai_responses import OpenAIResponses
 from tests.model.script import Act, Cut, Fail, Pause, Text, Thought, Usage, perform
 from tests.model.tools import Call
 from tests.model.wire import BadRequest, Connection, Received
 
-DIALECTS: tuple[Dialect, ...] = (Anthropic(),)
+DIALECTS: tuple[Dialect, ...] = (Anthropic(), OpenAIChat(), OpenAIResponses(), Gemini())
 START_TIMEOUT_S = 10
 LONGEST_SILENCE_S = 600
 """What `hang` means at most, so that nothing waits for ever."""

@@ -59,6 +59,16 @@ def question(text: str, choices: list[str], offered: dict[str, Any]) -> Call:
     return Call(name, {"questions": [asked]})
 
 
+def filled_form(schema: Any) -> Any:
+    """The plainest value that fits a JSON schema."""
+    kind = str(schema.get("type", "object")).lower()
+    if schema.get("enum"):
+        return schema["enum"][0]
+    if kind == "object":
+        return {name: filled_form(part) for name, part in _properties(schema).items()}
+    return schema.get("minimum", _FILLING.get(kind, "scripted"))
+
+
 def _offered(kind: str, offered: dict[str, Any]) -> str:
     fitting = [name for name in offered if re.fullmatch(_NAMES[kind], name, re.IGNORECASE)]
     return fitting[0] if fitting else _CLAUDE[kind]

@@ -6,6 +6,7 @@ whose arguments do not fit is answered with how it is used. It deliberately does
 that one plays an agent, this one plays the model behind a real agent, and each must be able to show the other wrong.
 """
 
+import json
 import re
 from typing import NamedTuple
 
@@ -57,6 +58,21 @@ def parse(text: str) -> list[Step]:
     for line in text.split("\n"):
         word, _, rest = line.strip().partition(" ")
         if word in VERBS:
-            fits = re.fullmatch(VERBS[word][1], rest.strip(), re.DOTALL)
-            steps.append(Step(word, tuple(group or "" for group in fits.groups()) if fits else None))
+            steps.append(Step(word, _arguments(word, rest.strip())))
     return steps
+
+
+def _arguments(word: str, text: str) -> tuple[str, ...] | None:
+    fits = re.fullmatch(VERBS[word][1], text, re.DOTALL)
+    if fits is None:
+        return None
+    arguments = tuple(group or "" for group in fits.groups())
+    return None if word == "tool" and not _is_json(arguments[1] or "{}") else arguments
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

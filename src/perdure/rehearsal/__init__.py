@@ -9,11 +9,14 @@ import sys
 from collections.abc import Sequence
 
 _HELP = """\
-usage: perdure rehearse --acp        (the same as: python -m perdure.rehearsal --acp)
+usage: perdure rehearse --acp               (the same as: python -m perdure.rehearsal --acp)
+       perdure rehearse --claude FLAGS ...
 
-A coding agent with no model, for demonstrations, tests and measurements. It speaks the Agent Client Protocol,
-version 1, on stdin and stdout, and does what the lines of the newest message tell it. Lines that begin with no
-verb are remarks. A message without verbs gets a friendly answer. It can be interrupted in the middle of any verb.
+A coding agent with no model, for demonstrations, tests and measurements. With --acp it speaks the Agent Client
+Protocol, version 1, on stdin and stdout. With --claude it stands in for the `claude` command line: it takes its
+flags (-p, --output-format, --input-format, --session-id, --resume ...) and speaks its stream-json and its control
+protocol. It does what the lines of the newest message tell it. Lines that begin with no verb are remarks. A message
+without verbs gets a friendly answer. It can be interrupted in the middle of any verb.
 
 {table}
 
@@ -23,6 +26,9 @@ examples:
   printf '%s\\n' '{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":1}}}}' \\
     | perdure rehearse --acp
         says who it is, and ends when its input does
+
+  perdure rehearse --claude -p "say hello" < /dev/null
+        says hello
 
   [agents.rehearsal]
   driver = "acp"
@@ -34,11 +40,15 @@ examples:
 
 def main(argv: Sequence[str]) -> int:
     """Runs the agent on stdin and stdout, or prints help. The answer is an exit code."""
-    if not argv or argv[0] in ("-h", "--help"):
+    if not argv or argv[0] in ("-h", "--help") or list(argv[1:]) in (["-h"], ["--help"]):
         from perdure.rehearsal.verbs import table
 
         sys.stdout.write(_HELP.format(table=table()))
         return 0
+    if argv[0] == "--claude":
+        from perdure.rehearsal.claude import main as claude
+
+        return claude(argv[1:])
     if list(argv) != ["--acp"]:
         sys.stderr.write(f"perdure rehearse: {' '.join(argv)} is not understood; try --help\n")
         return 2

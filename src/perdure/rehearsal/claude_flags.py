@@ -191,13 +191,11 @@ def check(flags: Flags, is_uuid: bool, is_root: bool, environment: Mapping[str, 
         ),
         (
             flags.prompt_tool not in ("", "stdio"),
-            f"Error: MCP tool {flags.prompt_tool} (passed via --permission-prompt-tool) not found. "
-            "Available MCP tools: none",
+            f"Error: MCP tool {flags.prompt_tool} (passed via --permission-prompt-tool) not found.",
         ),
         (
             flags.resume == "",
-            "Error: --resume requires a valid session ID or session title when used with --print. "
-            "Usage: claude -p --resume <session-id|title>",
+            "Error: --resume requires a valid session ID or session title when used with --print.",
         ),
     )
     for broken, message in rules:

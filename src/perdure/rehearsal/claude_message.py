@@ -47,7 +47,7 @@ class Message:
         self._open = ""
         self._pieces: list[str] = []
         self._thought_tokens = 0
-        self._start = {
+        self._start: Line = {
             "id": f"msg_{os.urandom(12).hex()}",
             "type": "message",
             "role": "assistant",

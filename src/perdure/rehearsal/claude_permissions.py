@@ -18,7 +18,7 @@ NO_QUESTIONS = (
     "Error: No such tool available: AskUserQuestion. AskUserQuestion exists but is not enabled in this context. "
     "Use one of the available tools instead."
 )
-_INVALID = "ZodError: [\n  {\n    \"code\": \"invalid_union\",\n    \"path\": [],\n    \"message\": \"Invalid input\"\n  }\n]"
+_INVALID = 'ZodError: [\n  {\n    "code": "invalid_union",\n    "path": [],\n    "message": "Invalid input"\n  }\n]'
 
 
 class Verdict(NamedTuple):

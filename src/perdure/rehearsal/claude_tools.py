@@ -56,9 +56,7 @@ def use_of(act: ToolStart) -> Use:
 
 
 def todos(act: Plan) -> Line:
-    return {
-        "todos": [{"content": content, "status": status, "activeForm": content} for content, status in act.entries]
-    }
+    return {"todos": [{"content": content, "status": status, "activeForm": content} for content, status in act.entries]}
 
 
 def todos_written(use: Use, old: list[Line]) -> Result:

@@ -321,9 +321,7 @@ class Turn:
         session_id = self._session.session_id
         self._host.send(lines.user(session_id, [result.block], tool_use_result=result.details))
 
-    def _ask_host(
-        self, act: script.Permit | script.Ask, use: tools.Use, suggestions: list[Line] | None
-    ) -> None:
+    def _ask_host(self, act: script.Permit | script.Ask, use: tools.Use, suggestions: list[Line] | None) -> None:
         self._asked, self.due = act, None
         request: Line = {"subtype": "can_use_tool", "tool_name": use.name, "display_name": use.name, "input": use.input}
         if suggestions is not None:
@@ -362,6 +360,8 @@ class Turn:
 
     def _go_on(self) -> None:
         if self._next:
+            if self._said:
+                self._say(script.Say("\n"))
             self._performance = self._host.perform(self._next.pop(0))
             return
         # A model always answers the result of a tool, if only with nothing.

@@ -1,7 +1,7 @@
 """The performance: the verbs of one message as a sequence of acts, in no protocol's words.
 
-Above: a dialect (acp.py, claude.py) takes the acts one by one, shows each in its own protocol, and sends back what an act
-asks for. Below: verbs.py says what is to be done; edits.py and the system do it.
+Above: a dialect (acp.py, claude.py) takes the acts one by one, shows each in its own protocol, and sends back what
+an act asks for. Below: verbs.py says what is to be done; edits.py and the system do it.
 It is a generator, so a dialect cancels by no longer asking: nothing runs between two acts, and waiting is itself
 an act. It never writes to the client and keeps no memory of its own.
 """

@@ -82,21 +82,24 @@ class Attachment:
         return observations, lines
 
     def receive(self) -> tuple[bool, list[Any], list[bytes]]:
-        """Read on: (whether there was anything, what it meant, what it wants answered)."""
+        """Read on: (whether there is more, what it meant, what it wants answered).
+
+        A short read came to the end; the keeper's hint comes after whatever is written from then on."""
         if self.launch is None:
             return False, [], []
         data = self.launch.read(self._framer.position, READ_BYTES)
         if not data:
             return False, [], []
+        more = len(data) == READ_BYTES
         lines = self._framer.feed(data)
         if not lines:
-            return True, [], []
+            return more, [], []
         step = self.conversation.receive(lines)
         observations = step.observations
         if self._framer.overlong > self._overlong:
             self._overlong = self._framer.overlong
             observations = [*observations, Noise(sample="", reason="a line longer than 64 MB was skipped")]
-        return True, observations, step.lines
+        return more, observations, step.lines
 
     @property
     def position(self) -> int:

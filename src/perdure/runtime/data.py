@@ -63,8 +63,12 @@ class DataDirectory:
             return "it has not said where it listens"
 
     def token(self, given: str | None) -> str:
-        """The token as given, or the one that is kept; made at the first start."""
-        return given or self._kept("token", lambda: secrets.token_urlsafe(32))
+        """The token as given, which is kept from then on so that the command line finds it; or the kept one, made at
+        the first start."""
+        if given:
+            self.write("token", given + "\n")
+            return given
+        return self._kept("token", lambda: secrets.token_urlsafe(32))
 
     def install_id(self) -> str:
         return self._kept("install", lambda: secrets.token_hex(4))

@@ -144,7 +144,7 @@ class Host:
         graces = self.settings.eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S
         try:
             async with asyncio.timeout(graces):
-                while any(not runner.journal.state.working for runner in self.runners.values()) or self._retiring:
+                while any(_let_go(runner) for runner in self.runners.values()) or self._retiring:
                     await asyncio.sleep(0.01)
         except TimeoutError:
             logger.warning("some agents did not end in time; their keepers go on ending them")
@@ -437,6 +437,11 @@ class Host:
         pid = attachment.launch.pid() if attachment is not None and attachment.launch is not None else None
         if pid is not None and processes.tree_rss_bytes(pid) > limit_mb * 1024 * 1024:
             runner.kill("memory")
+
+
+def _let_go(runner: Runner) -> bool:
+    """Whether its session has no process any more, and no turn that wants one."""
+    return runner.journal.state.attached is None and not runner.journal.state.working
 
 
 def _nothing() -> None:

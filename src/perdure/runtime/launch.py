@@ -204,9 +204,9 @@ class Launch:
         return found
 
     async def wait_gone(self, timeout_s: float) -> bool:
-        """Until the lock is free."""
+        """Until the lock is free and, if this server started the keeper, its zombie is buried."""
         deadline = time.monotonic() + timeout_s
-        while self.is_alive():
+        while self.is_alive() or (self._keeper is not None and self._keeper.poll() is None):
             if time.monotonic() >= deadline:
                 return False
             await asyncio.sleep(GONE_RETRY_S)

@@ -156,6 +156,8 @@ class Journal:
                 phrases.append(Phrase(event.turn or 0, "user", event.text))
             elif isinstance(event, ev.Title):
                 phrases.append(Phrase(0, "title", event.title))
+            elif isinstance(event, ev.SessionCreated) and event.session.get("title"):
+                phrases.append(Phrase(0, "title", event.session["title"]))
             elif isinstance(event, ev.AssistantText) and self.view.turn == event.turn:
                 said += event.delta
             elif isinstance(event, ev.TurnEnd) and self.view.turn == event.turn and said:
@@ -233,8 +235,9 @@ class Journal:
         if self._snapshot is None or self._snapshot[0] != self.last_seq:
             rows = await self.log.store.read_turns(self.state.id, last=SNAPSHOT_TURNS)
             turns = [msgspec.json.decode(row.public) for row in rows]
-            if self.state.turn is not None and turns and turns[-1]["turn"] == self.state.turn.turn:
-                turns[-1] = public_turn(self.state.turn)
+            if self.state.turn is not None:
+                # The running turn is newer in memory, and may have begun while the rows were read.
+                turns = [turn for turn in turns if turn["turn"] != self.state.turn.turn] + [public_turn(self.state.turn)]
             seq = self.last_seq
             body = _json.encode(snapshot(self.state, self.view, seq, turns, self.log.stamp()))
             self._snapshot = (seq, self.log.frame(seq, "snapshot", body))
@@ -294,7 +297,13 @@ class Log:
     async def create(self, decision: Decision) -> Journal:
         """A new session: its first events, committed."""
         journal = Journal(self, decision.state, 0, 0)
-        await self.shielded(journal.record(lambda _: decision))
+
+        def first(_: st.Session) -> Decision:
+            if journal.last_seq:
+                raise Refused("conflict", f"There is a session {journal.state.id} already.")
+            return decision
+
+        await self.shielded(journal.record(first))
         self.journals[journal.state.id] = journal
         return journal
 

@@ -7,6 +7,7 @@ and the next one does nothing twice.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ CONNECT_TIMEOUT_S = 20.0
 CANCEL_AGAIN_S = 1.0
 SWEEP_GRACE_S = 0.5
 DISK_RETRY_S = 1.0
+GONE_TIMEOUT_S = 5.0
 MAX_FAULTS = 3
 UNSTORED_MAX_BYTES = 1024 * 1024
 
@@ -156,13 +158,10 @@ class Runner:
             self._wakeup.clear()
             if await self._advance():
                 continue
-            if self._idle():
+            if self.attachment is None and not self.journal.state.working and not self._stopping:
                 self.host.dropped(self)
                 return
             await self._sleep()
-
-    def _idle(self) -> bool:
-        return self.attachment is None and not self.journal.state.working and not self._stopping
 
     async def _advance(self) -> bool:
         """Do the next thing there is to do; False if there is none."""
@@ -190,12 +189,9 @@ class Runner:
         return await self._escalate(attachment)
 
     async def _sleep(self) -> None:
-        delay = self._next_deadline_s()
-        try:
-            async with asyncio.timeout(delay):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._next_deadline_s()):
                 await self._wakeup.wait()
-        except TimeoutError:
-            pass
 
     # Doing -------------------------------------------------------------------------------------------------------
 
@@ -401,9 +397,11 @@ class Runner:
     async def _record_exit(self, attachment: Attachment, fact: AgentExited) -> None:
         attachment.phase = "gone"
         await self._commit(attachment, [fact], [])
+        # The keeper says its last word a moment before it is gone. A folder that stays is swept at the next start.
         if attachment.launch is not None:
+            if await attachment.launch.wait_gone(GONE_TIMEOUT_S):
+                attachment.launch.forget()
             attachment.launch.close()
-            attachment.launch.forget()
         self.attachment = None
         self._todo.clear()
 

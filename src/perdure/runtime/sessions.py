@@ -16,7 +16,7 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.clock import seconds, stamp
-from perdure.core.errors import Refused, StoreFull
+from perdure.core.errors import Conflict, Refused, StoreFull
 from perdure.core.session import Decision, create, decide
 from perdure.core.transcript import History, markdown
 from perdure.core.view import public_prompt, public_session, public_turn, visible_turns
@@ -196,6 +196,12 @@ class Sessions:
             self.host.ensure_runner(journal)
         except StoreFull as error:
             raise Refused("unavailable", "The disk is full. Make room and send it again; it was not taken.") from error
+        except (Refused, Conflict):
+            # The same message may have been taken while this one was on its way.
+            earlier = await self.log.store.find_receipt(session_id, message_id)
+            if earlier is None:
+                raise
+            return self._replay(earlier, message)
         finally:
             self.host.reserved.discard(session_id)
         return answer

@@ -28,6 +28,7 @@ from perdure.stores.base import (
     TurnRow,
 )
 from perdure.stores.migrate import migrate, shipped
+from perdure.stores.sqlite_checkpoints import Checkpoints
 from perdure.stores.sqlite_writer import Writer
 
 Durability = Literal["normal", "full"]
@@ -37,6 +38,8 @@ LOCK_TIMEOUT_S = 5.0
 """How long another server on the same file may hold the lock."""
 CACHED_STATEMENTS = 256
 WAL_KEEP_BYTES = 64 << 20
+WAL_MAX_PAGES = 8_000
+"""Where the writer itself checkpoints, if the checkpoints beside it could not keep up."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +51,7 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str], *, durability: Durability = "normal") -> None:
         self._path = Path(path)
         self._durability = durability
-        self._writer = Writer(self._path, self._connect_writer)
+        self._writer = Writer(self._path, self._connect_writer, Checkpoints(self._connect))
         self._readers: ThreadPoolExecutor | None = None
         self._reader_of_thread = threading.local()
         self._reader_connections: list[sqlite3.Connection] = []
@@ -135,6 +138,7 @@ class SqliteStore:
                 "journal_mode = WAL",
                 f"synchronous = {self._durability.upper()}",
                 f"journal_size_limit = {WAL_KEEP_BYTES}",
+                f"wal_autocheckpoint = {WAL_MAX_PAGES}",
                 "secure_delete = FAST",
             ):
                 connection.execute(f"PRAGMA {setting}").fetchall()

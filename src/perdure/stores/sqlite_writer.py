@@ -1,8 +1,8 @@
 """The writer: one thread with one connection through which every change goes.
 
 Above: SqliteStore puts steps and other work into its queue from the event loop. Below: Group writes steps, upkeep does
-the rest. Whatever waits in the queue shares one commit and one call back to the loop. There is no timer: a step that
-is alone is committed at once, and while a commit runs the next group gathers by itself.
+the rest. Whatever waits in the queue shares one commit and one call back to the loop. There is no timer: what one
+turn of the loop brings is handed over at its end, and while a commit runs the next group gathers by itself.
 """
 
 import asyncio
@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 
 from perdure.core.errors import StoreError, StoreFull
 from perdure.stores.base import Append
+from perdure.stores.sqlite_checkpoints import Checkpoints
 from perdure.stores.sqlite_group import Group, Head, read_generation
 
 GROUP_MAX_STEPS = 500
 HEADS_MAX = 10_000
+COMMITS_PER_CHECKPOINT = 250
 DISK_FULL_BYTES = 1 << 20
 """With less room than this, an input/output error means that the disk is full."""
 
@@ -28,14 +30,18 @@ Work = Callable[[sqlite3.Connection], Any]
 Step = tuple[Append, "asyncio.Future[int]"]
 Errand = tuple[Work, bool, "asyncio.Future[Any]"]
 """What else is to be written, whether the heads are stale afterwards, and who waits."""
+Item = Step | Errand | None
+"""None is the last."""
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
 class Writer:
-    def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection], checkpoints: Checkpoints) -> None:
         self._path = path
         self._connect = connect
-        self._queue: SimpleQueue[Step | Errand | None] = SimpleQueue()
+        self._checkpoints = checkpoints
+        self._queue: SimpleQueue[list[Item]] = SimpleQueue()
+        self._gathered: list[Item] = []
         self._thread = threading.Thread(target=self._run, name="perdure-store-writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened: asyncio.Future[None] | None = None
@@ -44,6 +50,7 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._heads: dict[str, Head] = {}
         self._heads_generation = -1
+        self._commits = 0
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -57,20 +64,34 @@ class Writer:
             self._closed = True
             return
         self._closed = True
-        self._queue.put(None)
+        self._gathered.append(None)
+        self._hand_over()
         # Bounded by what is queued; the loop goes on meanwhile, as it has to hand the last answers out.
         await asyncio.to_thread(self._thread.join)
 
     def append(self, step: Append) -> "asyncio.Future[int]":
         future: asyncio.Future[int] = self._open_loop().create_future()
-        self._queue.put((step, future))
+        self._gather((step, future))
         return future
 
     def submit(self, work: Work, *, heads_stale: bool = False) -> "asyncio.Future[Any]":
         """Do something in a transaction of its own, after all that was put before it."""
         future: asyncio.Future[Any] = self._open_loop().create_future()
-        self._queue.put((work, heads_stale, future))
+        self._gather((work, heads_stale, future))
         return future
+
+    def _gather(self, item: Item) -> None:
+        """Woken by the first step, the thread would fight for the interpreter with a loop that brings more of them,
+        and commit the first one alone."""
+        assert self._loop is not None
+        if not self._gathered:
+            self._loop.call_soon(self._hand_over)
+        self._gathered.append(item)
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if gathered:
+            self._queue.put(gathered)
 
     def _open_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._closed:
@@ -86,24 +107,27 @@ class Writer:
         except Exception as error:  # noqa: BLE001  whoever opens the store is told
             self._answer([(self._opened, None, _told(error, self._path))])
             return
+        self._checkpoints.start()
         self._answer([(self._opened, None, None)])
         try:
             going = True
             while going:
                 going = self._serve(self._next_batch())
         finally:
+            # Before the last connection: whoever closes that one checkpoints, and must be alone.
+            self._checkpoints.close()
             self._connection.close()
 
-    def _next_batch(self) -> list[Step | Errand | None]:
-        batch = [self._queue.get()]
+    def _next_batch(self) -> list[Item]:
+        batch = self._queue.get()
         try:
             while len(batch) < GROUP_MAX_STEPS:
-                batch.append(self._queue.get_nowait())
+                batch += self._queue.get_nowait()
         except Empty:
             pass
         return batch
 
-    def _serve(self, batch: list[Step | Errand | None]) -> bool:
+    def _serve(self, batch: list[Item]) -> bool:
         """Keep the order: steps up to the next errand are one group. False when it was the last batch."""
         steps: list[Step] = []
         for item in batch:
@@ -175,6 +199,9 @@ class Writer:
             connection.execute("BEGIN IMMEDIATE")
             result = work(connection)
             connection.execute("COMMIT")
+            self._commits += 1
+            if self._commits % COMMITS_PER_CHECKPOINT == 0:
+                self._checkpoints.due()
         except BaseException:
             self._heads.clear()
             # On some errors, a full disk among them, SQLite has already rolled back.

@@ -100,7 +100,7 @@ class LocalServer(LiveServer):
 
     def client(self, **headers: str) -> httpx2.Client:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return httpx2.Client(base_url=self.url, headers=named, timeout=WAIT_S, trust_env=False)
+        return httpx2.Client(base_url=self.url, headers=named, timeout=WAIT_S, trust_env=False, verify=False)
 
     def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = WAIT_S) -> Any:
         """Do something on the server's own loop, and wait for it."""

@@ -70,9 +70,17 @@ def figures(result: dict[str, Any]) -> dict[str, int]:
     return found
 
 
+def cost_usd(models: Any) -> float | None:
+    """The sum over the models that were used."""
+    if not isinstance(models, dict):
+        return None
+    costs = [wire.amount(model.get("costUSD")) for model in models.values() if isinstance(model, dict)]
+    return None if None in costs else float(sum(cost for cost in costs if cost is not None))
+
+
 def context_used(usage: Any) -> int | None:
-    """How much of the context one call to the model has filled."""
-    keys = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+    """How much of the context one call to the model began with."""
+    keys = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     counts = [wire.whole(usage.get(key)) for key in keys] if isinstance(usage, dict) else []
     known = [count for count in counts if count is not None]
     return sum(known) if known else None

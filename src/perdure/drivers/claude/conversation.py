@@ -189,10 +189,8 @@ class ClaudeConversation:
         reason = " ".join(
             str(part) for part in (wire.string(message, "error") or "an error", status) if part is not None
         )
-        self._out.tell(
-            "api_retry",
-            f"The model's API answered with {reason}. Attempt {attempt} of {most} follows in {(delay_ms or 0) / 1000:.1f} s.",
-        )
+        when = f"Attempt {attempt} of {most} follows in {(delay_ms or 0) / 1000:.1f} s."
+        self._out.tell("api_retry", f"The model's API answered with {reason}. {when}")
 
     def _replied(self, response: dict[str, Any]) -> None:
         sent = self._state.sent.pop(wire.string(response, "request_id"), None)

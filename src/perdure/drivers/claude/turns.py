@@ -26,6 +26,7 @@ _KEPT = (
     "terminal_reason",
     "usage",
     "modelUsage",
+    "model_usage_since_last_result",
     "total_cost_usd",
 )
 
@@ -81,7 +82,7 @@ class Turns:
         state = self._state
         for order in [order for order in state.held if order.turn == turn]:
             state.held.remove(order)
-            self._out.emit(TurnFinished(turn, "cancelled"))
+            self._out.emit(TurnFinished(turn, "cancelled", leaves=state.leaves))
         if state.running is not None and state.running.turn in (turn, OWN_TURN):
             self.interrupt()
 
@@ -186,12 +187,19 @@ class Turns:
         return f"{message.split('|', maxsplit=1)[0]} (resets at {moment})"
 
     def _cost(self, result: dict[str, Any]) -> float | None:
-        """What was spent since the last result. The process counts for all its turns, and may begin anew."""
+        """What was spent since the last result.
+
+        The total is of all turns of the process, and of some versions of all turns of the session, also those before a
+        resume; it may begin anew. These versions say the difference themselves.
+        """
         total = wire.amount(result.get("total_cost_usd"))
         if total is None:
             return None
         before, self._state.cost_usd = self._state.cost_usd, total
-        return round(total - before if total >= before else total, 10)
+        since = content.cost_usd(result.get("model_usage_since_last_result"))
+        if since is None:
+            since = total - before if total >= before else total
+        return round(since, 10)
 
     def _refuse(self, order: SendPrompt, code: str, reason: str) -> None:
         leaves = self._state.leaves

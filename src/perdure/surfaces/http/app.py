@@ -1,6 +1,7 @@
 """The HTTP application: routes, errors, the page's files, and the guard in front of them."""
 
 from importlib.resources import files
+from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -40,6 +41,7 @@ def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
     app.router.redirect_slashes = False
     app.state.sessions = sessions
     app.state.hub = hub
+    app.state.creating = WeakValueDictionary()
     app.state.access = access
     app.state.max_message_bytes = sessions.host.settings.max_message_bytes
     return Guard(app, access)

@@ -8,7 +8,8 @@ from perdure import config
 from perdure.core.permissions import Rule
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
-Label = Annotated[str, Meta(min_length=1, max_length=100)]
+# SQLite compares what it finds in JSON up to the first NUL only.
+Label = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
 Labels = Annotated[list[Label], Meta(max_length=50)]
 TitleText = Annotated[str, Meta(max_length=500)]
 PathText = Annotated[str, Meta(min_length=1, max_length=4096)]

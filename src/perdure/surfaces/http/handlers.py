@@ -1,8 +1,10 @@
 """The resource API: each handler reads a request, calls one verb, and shows what it returned."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.requests import Request
@@ -175,13 +177,17 @@ async def send_or_create(request: Request) -> Response:
     sessions = verbs(request)
     if body.session_id is not None:
         return reply(await sessions.send(body.session_id, _outgoing(body)), 202)
-    session_id = None
-    if body.message_id is not None:
-        session_id = "s_" + hashlib.sha256(body.message_id.encode("utf-8", "surrogatepass")).hexdigest()[:21]
+    if body.message_id is None:
+        _, answer = await sessions.create(_opening(body), _outgoing(body))
+        return reply(answer, 202)
+    session_id = "s_" + hashlib.sha256(body.message_id.encode("utf-8", "surrogatepass")).hexdigest()[:21]
+    # One at a time: a second request with the same id finds the session that the first one made.
+    creating: WeakValueDictionary[str, asyncio.Lock] = request.app.state.creating
+    async with creating.setdefault(session_id, asyncio.Lock()):
         if await sessions.exists(session_id):
             return reply(await sessions.send(session_id, _outgoing(body)), 202)
-    _, answer = await sessions.create(_opening(body), _outgoing(body), session_id=session_id)
-    return reply(answer, 202)
+        _, answer = await sessions.create(_opening(body), _outgoing(body), session_id=session_id)
+        return reply(answer, 202)
 
 
 async def list_queue(request: Request) -> Response:

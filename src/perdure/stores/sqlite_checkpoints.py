@@ -1,0 +1,53 @@
+"""Checkpoints: what was committed to the write-ahead log is carried into the database, beside the writer.
+
+Above: the writer (sqlite_writer.py) says now and then that it is time. Below: SQLite's passive checkpoint, through a
+connection and a thread of its own, since it waits for the disk: done by the writer, as SQLite does by itself, it held
+every commit up for 5 to 20 ms some times a second. It never blocks a commit and is never needed for one: if it fails,
+or can't keep up, the writer's own automatic checkpoint (a much larger limit) does what is left.
+"""
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._due = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="perdure-store-checkpoints", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def due(self) -> None:
+        self._due.set()
+
+    def close(self) -> None:
+        """Waits for a checkpoint that is under way. Without a start before, nothing happens."""
+        self._closing = True
+        self._due.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        try:
+            while True:
+                self._due.wait()
+                self._due.clear()
+                if self._closing:
+                    return
+                try:
+                    # Only when it is first needed: a server at rest has no use for it.
+                    connection = connection or self._connect()
+                    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                except sqlite3.Error as error:
+                    logger.warning("the write-ahead log was not checkpointed: %s", error)
+        finally:
+            if connection is not None:
+                connection.close()

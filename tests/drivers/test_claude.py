@@ -1,0 +1,504 @@
+"""The claude drivers, rule by rule: the command line, opening, prompting, speaking, ending."""
+
+import json
+from typing import Any
+
+import pytest
+
+from perdure.core.events import (
+    AssistantText,
+    AssistantThinking,
+    Config,
+    Plan,
+    System,
+    ToolResult,
+    ToolUpdate,
+    ToolUse,
+    Usage,
+)
+from perdure.drivers import DRIVERS
+from perdure.drivers.base import (
+    CancelTurn,
+    CloseSession,
+    Noise,
+    ResumeRefused,
+    SendPrompt,
+    SessionOpened,
+    StartFailed,
+    StartSession,
+    TurnBegun,
+    TurnFinished,
+)
+from perdure.drivers.claude import ClaudeResumeDriver
+from tests.drivers.claude_peer import (
+    SESSION,
+    Peer,
+    all_of,
+    failed,
+    init,
+    only,
+    piece,
+    result,
+    start,
+    system,
+    text,
+    tool_result,
+    tool_use,
+    whole,
+)
+
+RESUME = StartSession("/srv/site", native_session_id=SESSION)
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+def deltas(observations: list[Any]) -> list[tuple[int, str]]:
+    return [(one.block, one.delta) for one in observations if isinstance(one, AssistantText)]
+
+
+# The command line ---------------------------------------------------------------------------------------------------
+
+
+def line_of(order: StartSession, launch_id: str = "L") -> list[str]:
+    return DRIVERS["claude-stream"].command(["claude"], order, launch_id).argv
+
+
+def test_the_same_order_gives_the_same_flags_and_only_the_session_differs() -> None:
+    new = line_of(StartSession("/srv/site", model="opus", mode="plan"))
+    again = line_of(StartSession("/srv/site", SESSION, model="opus", mode="plan"))
+    assert new[-2:] == ["--session-id", SESSION]
+    assert again[-2:] == ["--resume", SESSION]
+    assert new[:-2] == again[:-2]
+    assert new[-6:-2] == ["--model", "opus", "--permission-mode", "plan"]
+    assert line_of(StartSession("/srv/site"), "M")[-1] != SESSION
+    for flag in ("-p", "--verbose", "--include-partial-messages", "--permission-prompt-tool"):
+        assert flag in new
+
+
+def test_settings_of_the_project_count_only_if_they_are_trusted() -> None:
+    def sources(**config: Any) -> str:
+        line = line_of(StartSession("/srv/site", config=config))
+        return line[line.index("--setting-sources") + 1]
+
+    assert sources() == sources(trust_project_settings="yes") == "user"
+    assert sources(trust_project_settings=True) == "user,project,local"
+
+
+def test_what_is_no_mode_and_no_model_is_not_passed_on() -> None:
+    line = line_of(StartSession("/srv/site", model="--dangerous", mode="bogus"))
+    assert "--dangerous" not in line and "bogus" not in line
+
+
+def test_extra_arguments_and_environment_come_from_the_configuration() -> None:
+    order = StartSession("/srv/site", config={"extra_args": ["--add-dir", "/srv/lib", 7], "agent_teams": True})
+    command = DRIVERS["claude-resume"].command(["claude"], order, "L")
+    assert command.argv[-2:] == ["--add-dir", "/srv/lib"]
+    assert command.env["CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS"] == "1"
+    assert command.env["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] == "1"
+
+
+# Opening ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_session_is_open_when_the_handshake_is_answered(peer: Peer) -> None:
+    peer.order(StartSession("/srv/site"))
+    assert [message["request"]["subtype"] for message in peer.sent] == ["initialize"]
+    peer.order(SendPrompt(1, "m1", "hello"))
+    assert peer.sent == []
+    models = [{"value": "default", "displayName": "Default", "resolvedModel": "claude-opus-5"}]
+    seen = peer.replies("initialize", {"models": models, "commands": [{"name": "init"}, {"name": "clear"}]})
+    opened = only(SessionOpened, seen)
+    assert (opened.native_session_id, opened.resumed) == (SESSION, False)
+    assert opened.models is not None and opened.models["availableModels"][0]["modelId"] == "default"
+    assert only(Config, seen).value == [{"name": "init", "description": ""}]
+    (prompt,) = peer.sent
+    assert prompt["message"] == {"role": "user", "content": "hello"}
+    assert prompt["uuid"]
+
+
+def test_a_resume_is_open_under_the_id_that_was_asked_for(peer: Peer) -> None:
+    assert only(SessionOpened, peer.open(RESUME)).resumed
+
+
+def test_a_lost_session_is_refused_and_the_prompt_forgotten(peer: Peer) -> None:
+    peer.order(RESUME)
+    peer.order(SendPrompt(1, "m1", "hello"))
+    seen = peer.says(failed("", subtype="error_during_execution", errors=["No conversation found with session ID: x"]))
+    refused = only(ResumeRefused, seen)
+    assert refused.reason.startswith("No conversation found") and not refused.reopens
+    assert peer.replies("initialize") == [] and peer.sent == []
+
+
+def test_a_session_that_is_lost_after_the_handshake_is_refused_too(peer: Peer) -> None:
+    peer.open(RESUME)
+    peer.order(SendPrompt(1, "m1", "hello"))
+    assert [type(one) for one in peer.says(failed("No conversation found with session ID: x"))] == [ResumeRefused]
+
+
+def test_an_id_that_is_in_use_fails_the_start(peer: Peer) -> None:
+    peer.order(StartSession("/srv/site"))
+    failure = only(StartFailed, peer.lines(b"Error: Session ID 1-2-3 is already in use."))
+    assert failure.code == "session_in_use"
+
+
+def test_a_refused_handshake_fails_the_start(peer: Peer) -> None:
+    peer.order(StartSession("/srv/site"))
+    assert only(StartFailed, peer.replies("initialize", error="too old")).message == "too old"
+
+
+def test_a_process_has_one_session(peer: Peer) -> None:
+    peer.open()
+    assert only(StartFailed, peer.order(StartSession("/srv/site"))).code == "one_session"
+
+
+def test_a_resume_into_a_copy_is_followed(peer: Peer) -> None:
+    peer.open(RESUME)
+    peer.prompted()
+    opened = only(SessionOpened, peer.says(init("copy", claude_code_version="2.0.1")))
+    assert (opened.native_session_id, opened.resumed) == ("copy", True)
+    assert opened.capabilities == {"can_resume": True, "version": "2.0.1"}
+
+
+def test_a_session_that_the_agent_leaves_later_is_not_used_again(peer: Peer) -> None:
+    peer.prompted()
+    peer.says(init(), result())
+    peer.prompted(turn=2)
+    seen = peer.says(init("other"), result())
+    assert only(TurnFinished, seen).poisoned
+    assert "native_session_changed" in [one.code for one in all_of(System, seen)]
+
+
+# Prompting ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_prompt_is_in_flight_and_the_next_follows_its_end(peer: Peer) -> None:
+    peer.prompted()
+    peer.order(SendPrompt(2, "m2", "second"))
+    assert peer.sent == []
+    assert only(TurnFinished, peer.says(result())).turn == 1
+    assert [message["message"]["content"] for message in peer.sent] == ["second"]
+
+
+def test_a_message_has_another_uuid_in_another_process() -> None:
+    uuids = set()
+    for launch in "AB":
+        conversation = DRIVERS["claude-stream"].begin(launch)
+        conversation.perform(StartSession("/srv/site"))
+        request = f"{launch}-r0"
+        reply = {"type": "control_response", "response": {"subtype": "success", "request_id": request, "response": {}}}
+        conversation.receive([json.dumps(reply).encode()])
+        uuids.add(json.loads(conversation.perform(SendPrompt(1, "m1", "go")).lines[0])["uuid"])
+    assert len(uuids) == 2
+
+
+def test_images_are_sent_and_other_files_mentioned(peer: Peer) -> None:
+    peer.open()
+    image = {"media_type": "image/png", "data": "aGk="}
+    peer.order(SendPrompt(1, "m1", "look", (image, {"path": "/srv/site/a.pdf"}, {"name": "nowhere"})))
+    blocks = peer.sent[0]["message"]["content"]
+    assert blocks[0] == {"type": "image", "source": {"type": "base64", **image}}
+    assert blocks[1] == {"type": "text", "text": "look\n[Attached: /srv/site/a.pdf]"}
+
+
+def test_text_that_begins_with_a_slash_is_no_command_unless_the_agent_lists_it(peer: Peer) -> None:
+    peer.open(commands=[{"name": "compact"}, {"name": "clear"}])
+    peer.order(SendPrompt(1, "m1", "/compact now"))
+    assert peer.sent[0]["message"]["content"] == "/compact now"
+    peer.says(result())
+    peer.order(SendPrompt(2, "m2", "/etc is full"))
+    content = peer.sent[0]["message"]["content"]
+    assert content.endswith("/etc is full") and not content.lstrip().startswith("/")
+    peer.says(result())
+    refused = only(TurnFinished, peer.order(SendPrompt(3, "m3", " /clear")))
+    assert (refused.turn, refused.stop_reason, refused.error_code) == (3, "failed", "command_refused")
+    assert peer.sent == []
+
+
+def test_an_empty_prompt_fails_at_once(peer: Peer) -> None:
+    peer.open()
+    assert only(TurnFinished, peer.order(SendPrompt(1, "m1", ""))).error_code == "empty_prompt"
+
+
+def test_half_an_emoji_reaches_the_agent_as_json() -> None:
+    from perdure.drivers.claude import wire
+
+    assert json.loads(wire.line({"text": "a\ud83d"})) == {"text": "a\ud83d"}
+
+
+# Speaking -----------------------------------------------------------------------------------------------------------
+
+
+def test_text_in_pieces_and_then_whole_is_shown_once(peer: Peer) -> None:
+    peer.prompted()
+    seen = peer.says(start("a"), piece("I "), piece("am."), whole("a", text("I am.")), result(result="I am."))
+    assert deltas(seen) == [(0, "I am.")]
+
+
+def test_of_the_whole_text_only_what_the_pieces_lacked_is_added(peer: Peer) -> None:
+    peer.prompted()
+    assert deltas(peer.says(start("a"), piece("I "))) == [(0, "I ")]
+    assert deltas(peer.says(whole("a", text("I am.")))) == [(0, "am.")]
+
+
+def test_thinking_and_text_are_blocks_of_their_own(peer: Peer) -> None:
+    peer.prompted()
+    thought = {"type": "thinking", "thinking": "Hm."}
+    seen = peer.says(start("a"), piece("Hm.", 0, True), whole("a", thought), piece("Yes", 1), whole("a", text("Yes")))
+    assert only(AssistantThinking, seen).delta == "Hm."
+    assert deltas(seen) == [(1, "Yes")]
+
+
+def test_a_blank_block_that_never_comes_whole_is_no_loss(peer: Peer) -> None:
+    peer.prompted()
+    seen = peer.says(start("a"), piece("\n\n"), whole("a", tool_use("t")), tool_result("t", ""), start("b"))
+    assert all_of(System, seen) == []
+
+
+def test_a_broken_stream_that_is_answered_again_is_told(peer: Peer) -> None:
+    peer.prompted()
+    seen = peer.says(start("a"), piece("Once upon"), whole("b", text("There was")), result())
+    assert deltas(seen) == [(0, "Once upon"), (1, "There was")]
+    assert only(System, seen).code == "preview_dropped"
+
+
+def test_an_answer_after_a_broken_stream_that_begins_alike_goes_on(peer: Peer) -> None:
+    peer.prompted()
+    seen = peer.says(start("a"), piece("Once upon"), whole("b", text("Once upon a time")), result())
+    assert "".join(delta for _, delta in deltas(seen)) == "Once upon a time"
+    assert all_of(System, seen) == []
+
+
+def test_a_repeated_entry_is_dropped(peer: Peer) -> None:
+    peer.prompted()
+    line = whole("a", text("once"), uuid="u1")
+    assert deltas(peer.says(line, line)) == [(0, "once")]
+
+
+def test_an_answer_that_is_only_in_the_result_is_shown(peer: Peer) -> None:
+    peer.prompted()
+    assert deltas(peer.says(result(result="all there is"))) == [(0, "all there is")]
+
+
+def test_half_an_emoji_in_a_piece_loses_nothing_else(peer: Peer) -> None:
+    peer.prompted()
+    seen = peer.lines(json.dumps(start("a")).encode(), json.dumps(piece("hi \ud83d")).encode())
+    assert deltas(seen) == [(0, "hi \ufffd")]
+
+
+def test_replayed_and_synthetic_user_lines_are_not_shown(peer: Peer) -> None:
+    peer.prompted()
+    message = {"role": "user", "content": [text("[Request interrupted by user]")]}
+    assert peer.says({"type": "user", "message": message}, {**tool_result("t", "x"), "isReplay": True}) == []
+
+
+def test_noise_is_reported_once_per_kind(peer: Peer) -> None:
+    peer.prompted()
+    seen = peer.lines(
+        b"[SandboxDebug] x", b"[SandboxDebug] y", b'{"type":"novelty"}', b'{"type":"novelty"}', b"[]", b""
+    )
+    assert [one.reason for one in all_of(Noise, seen)] == ["not a JSON object", "a line of unknown type"]
+
+
+# Working ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_tool_is_told_with_its_kind_and_what_it_is_about(peer: Peer) -> None:
+    peer.prompted()
+    seen = peer.says(whole("a", tool_use("t1", command="ls  -l\npwd")), whole("a", tool_use("t2", "mcp__x__y")))
+    one, other = all_of(ToolUse, seen)
+    assert (one.kind, one.title, one.name) == ("execute", "Bash: ls -l pwd", "Bash")
+    assert (other.kind, other.title) == ("other", "mcp__x__y")
+
+
+def test_an_edit_is_told_with_its_difference(peer: Peer) -> None:
+    peer.prompted()
+    peer.says(whole("a", tool_use("t1", "Edit", file_path="/srv/site/a.py")))
+    hunk = {"oldStart": 3, "newStart": 3, "lines": [" a", "-b", "+c"]}
+    done = only(
+        ToolResult, peer.says(tool_result("t1", "ok", {"filePath": "/srv/site/a.py", "structuredPatch": [hunk]}))
+    )
+    assert done.diff == [{"path": "/srv/site/a.py", "old_text": "a\nb", "new_text": "a\nc", "line": 3}]
+    assert done.locations == [{"path": "/srv/site/a.py"}]
+
+
+def test_todos_are_a_plan(peer: Peer) -> None:
+    peer.prompted()
+    todos = [{"content": "Look", "status": "completed"}, {"content": "Leap"}, 3]
+    plan = only(Plan, peer.says(whole("a", tool_use("t1", "TodoWrite", todos=todos))))
+    assert [(entry.content, entry.status) for entry in plan.entries] == [("Look", "completed"), ("Leap", "pending")]
+
+
+def test_a_sub_agent_works_under_its_tool_and_its_words_are_no_answer(peer: Peer) -> None:
+    peer.prompted()
+    peer.says(whole("a", tool_use("t1", "Agent", description="sub")))
+    seen = peer.says(whole("s", text("I look."), parent="t1"), whole("s", tool_use("t2"), parent="t1"))
+    assert deltas(seen) == []
+    assert only(ToolUpdate, seen).content == "I look."
+    assert only(ToolUse, seen).parent_tool_id == "t1"
+
+
+def test_tools_that_a_turn_leaves_open_are_closed_as_failed(peer: Peer) -> None:
+    peer.prompted()
+    peer.says(whole("a", tool_use("t1")))
+    assert only(ToolResult, peer.says(result())).is_error
+
+
+# Ending -------------------------------------------------------------------------------------------------------------
+
+
+def test_usage_is_the_turns_and_cost_the_difference_of_totals(peer: Peer) -> None:
+    peer.prompted()
+    peer.says(result(total_cost_usd=0.5))
+    peer.prompted(turn=2)
+    usage = {"input_tokens": 3, "output_tokens": 5, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 2}
+    sizes = {"claude-x": {"contextWindow": 200_000}}
+    seen = peer.says(
+        start("a", input_tokens=3, output_tokens=1), result(total_cost_usd=0.75, usage=usage, modelUsage=sizes)
+    )
+    figures = only(Usage, seen)
+    assert (figures.input_tokens, figures.output_tokens, figures.cost_usd) == (3, 5, 0.25)
+    assert (figures.cache_read_tokens, figures.cache_write_tokens, figures.context_size) == (7, 2, 200_000)
+    assert (figures.context_used, only(TurnFinished, seen).cost_usd) == (3, 0.25)
+
+
+def test_the_cost_since_the_last_result_is_believed_before_the_total(peer: Peer) -> None:
+    peer.open(RESUME)
+    peer.prompted()
+    since = {"claude-x": {"costUSD": 0.125}}
+    seen = peer.says(result(total_cost_usd=9.0, model_usage_since_last_result=since))
+    assert only(TurnFinished, seen).cost_usd == 0.125
+
+
+@pytest.mark.parametrize(
+    ("line", "stop_reason", "code", "poisoned"),
+    [
+        (result(), "end_turn", None, False),
+        (result(stop_reason="refusal"), "refusal", None, False),
+        (failed("", subtype="error_max_turns", errors=["Reached maximum"]), "max_turns", None, False),
+        (failed("", terminal_reason="aborted_tools", errors=["[diagnostic]"]), "cancelled", None, False),
+        (result(terminal_reason="aborted_streaming"), "cancelled", None, False),
+        (failed("API Error: 400 odd"), "failed", "agent_error", False),
+        (failed("Prompt is too long"), "failed", "context_too_long", True),
+        (failed("`tool_use` ids were found without `tool_result` blocks"), "failed", "history_corrupt", True),
+        (failed("Not logged in · Please run /login"), "failed", "needs_login", False),
+        (failed("You've hit your weekly limit · resets 3pm"), "failed", "usage_limit", False),
+        (failed("", errors=[]), "failed", "agent_error", False),
+    ],
+)
+def test_the_end_of_a_turn_is_read_from_what_it_says(
+    peer: Peer, line: dict[str, Any], stop_reason: str, code: str | None, poisoned: bool
+) -> None:
+    peer.prompted()
+    end = only(TurnFinished, peer.says(line))
+    assert (end.stop_reason, end.error_code, end.poisoned) == (stop_reason, code, poisoned)
+    assert (end.error_message is not None) == (code is not None)
+
+
+def test_a_usage_limit_says_when_it_ends(peer: Peer) -> None:
+    peer.prompted()
+    seen = peer.says(failed("Claude AI usage limit reached|1767225600"))
+    assert only(System, seen).message == "The usage limit is reached until 2026-01-01T00:00:00Z (1767225600)."
+    end = only(TurnFinished, seen)
+    assert end.error_message == "Claude AI usage limit reached (resets at 2026-01-01T00:00:00Z)"
+
+
+def test_an_error_that_comes_as_a_message_is_the_turns_error_and_no_answer(peer: Peer) -> None:
+    peer.prompted()
+    line = whole("e", text("API Error: Overloaded"), error="server_error")
+    line["message"]["model"] = "<synthetic>"
+    seen = peer.says(line, failed("API Error: Overloaded"))
+    assert deltas(seen) == []
+    assert only(TurnFinished, seen).error_code == "api_unavailable"
+
+
+def test_retries_are_told(peer: Peer) -> None:
+    peer.prompted()
+    retry = system("api_retry", attempt=2, max_retries=10, retry_delay_ms=1180.5, error_status=529, error="overloaded")
+    told = only(System, peer.says(retry))
+    assert (told.code, told.turn) == ("api_retry", 1)
+    assert "529" in told.message and "Attempt 2 of 10" in told.message and "1.2 s" in told.message
+
+
+def test_cancelling_interrupts_only_what_runs_and_may_be_repeated(peer: Peer) -> None:
+    peer.open()
+    assert peer.order(CancelTurn(1)) == [] and peer.sent == []
+    peer.prompted()
+    peer.order(CancelTurn(1))
+    peer.order(CancelTurn(1))
+    assert len(peer.requests("interrupt")) == 2
+    peer.replies("interrupt")
+    assert only(TurnFinished, peer.says(failed("[diagnostic]"))).stop_reason == "cancelled"
+
+
+def test_a_prompt_that_waits_is_cancelled_at_once(peer: Peer) -> None:
+    peer.order(StartSession("/srv/site"))
+    peer.order(SendPrompt(1, "m1", "go"))
+    assert peer.order(CancelTurn(1)) == [TurnFinished(1, "cancelled")]
+    peer.replies("initialize")
+    assert peer.sent == []
+
+
+def test_closing_interrupts_a_running_turn(peer: Peer) -> None:
+    peer.prompted()
+    peer.order(CloseSession())
+    assert [message["request"]["subtype"] for message in peer.sent] == ["interrupt"]
+
+
+def test_with_a_process_per_turn_the_end_lets_it_go() -> None:
+    peer = Peer(ClaudeResumeDriver())
+    peer.prompted()
+    assert only(TurnFinished, peer.says(result())).leaves
+
+
+# What the agent does by itself ---------------------------------------------------------------------------------------
+
+
+def test_a_background_task_begins_a_turn_of_its_own(peer: Peer) -> None:
+    peer.prompted()
+    seen = peer.says(system("task_started", task_id="b1", tool_use_id="t1"), result())
+    assert only(Config, seen).value == 1
+    seen = peer.says(
+        system("task_notification", task_id="b1", summary="bg is done"), init(), start("a"), piece("Done.")
+    )
+    assert [type(one) for one in seen] == [Config, TurnBegun, AssistantText]
+    assert only(TurnBegun, seen).message == "bg is done"
+    end = only(TurnFinished, peer.says(result(origin={"kind": "task-notification"})))
+    assert (end.turn, end.stop_reason) == (0, "end_turn")
+
+
+def test_a_prompt_waits_for_the_agents_own_turn(peer: Peer) -> None:
+    peer.open()
+    peer.says(start("a"), piece("By the way"))
+    peer.order(SendPrompt(1, "m1", "go"))
+    assert peer.sent == []
+    peer.says(result(origin={"kind": "task-notification"}))
+    assert peer.sent[0]["type"] == "user"
+
+
+def test_the_end_of_the_agents_own_turn_is_not_the_end_of_the_prompts(peer: Peer) -> None:
+    peer.prompted()
+    own = result(origin={"kind": "task-notification"})
+    assert all_of(TurnFinished, peer.says(own)) == []
+    assert only(TurnFinished, peer.says(init(), start("a"), piece("yes"), result())).turn == 1
+
+
+def test_a_prompt_that_was_taken_into_the_agents_own_turn_ends_with_it(peer: Peer) -> None:
+    peer.prompted()
+    own = result(origin={"kind": "task-notification"}, total_cost_usd=0.5)
+    end = only(TurnFinished, peer.says(own, system("session_state_changed", state="idle")))
+    assert (end.turn, end.stop_reason, end.cost_usd) == (1, "end_turn", 0.5)
+
+
+def test_what_a_sub_agent_says_between_turns_begins_none(peer: Peer) -> None:
+    peer.open()
+    assert peer.says(whole("s", text("still here"), parent="t1"), tool_result("t2", "x", parent="t1")) == []
+
+
+def test_the_agents_own_turn_can_be_cancelled_under_any_number(peer: Peer) -> None:
+    peer.open()
+    peer.says(start("a"))
+    peer.order(CancelTurn(7))
+    assert [message["request"]["subtype"] for message in peer.sent] == ["interrupt"]

@@ -1,0 +1,222 @@
+"""The server dies after any byte that an agent wrote, or before any line that it is given: the turn is the same."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.config import Config
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core.session import create, decide
+from perdure.runtime import runner as runner_module
+from perdure.runtime.agents import Agents
+from perdure.runtime.attachment import Attachment
+from perdure.runtime.host import Host
+from perdure.runtime.log import Journal, Log
+from perdure.runtime.projects import Projects
+from perdure.runtime.runner import Runner
+from perdure.stores.base import Store
+from perdure.stores.sqlite import SqliteStore
+from tests.end_to_end.spool import Recordings, Spool
+from tests.harness import WAIT_S, LiveServer
+
+STEP_BYTES = int(os.environ.get("PERDURE_TEST_CUT_STEP", "4"))
+SHORT = "say hi"
+LONG = "\n".join((
+    "say beginning",
+    "think about it",
+    "stream 30",
+    "tool Bash ls",
+    "plan one; two",
+    "edit notes.txt",
+    "permit Deploy",
+    "garbage",
+    "ask Which? | red | blue",
+    "usage 10 20",
+    "say the end",
+))  # fmt: skip
+
+
+@pytest.fixture
+def record(server: LiveServer) -> Callable[[str], tuple[Spool, str]]:
+    def recorded(script: str) -> tuple[Spool, str]:
+        session = server.create()
+        server.send(session, script)
+        while server.session(session)["state"] == "processing":
+            for prompt in server.get(f"/api/sessions/{session}/prompts")["prompts"]:
+                server.post(f"/api/sessions/{session}/prompts/{prompt['prompt_id']}", answer_to(prompt), expect=200)
+        folder = next((server.data / "launches").iterdir())
+        return Spool((folder / "out").read_bytes(), (folder / "in").read_bytes()), server.session(session)["workdir"]
+
+    return recorded
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    kept = SqliteStore(tmp_path / "cuts.db", durability="normal")
+    await kept.open()
+    yield kept
+    await kept.close()
+
+
+def answer_to(prompt: dict[str, Any]) -> dict[str, Any]:
+    if prompt["kind"] == "question":
+        return {"answers": {prompt["questions"][0]["question_id"]: "blue"}}
+    return {"option_id": "allow_once"}
+
+
+class Stage:
+    """One session on the recorded agent, in servers that come and go."""
+
+    def __init__(self, store: Store, recordings: Recordings, workdir: str, data: Path) -> None:
+        self.store, self.recordings, self.workdir, self.data = store, recordings, workdir, data
+        self.session = "s"
+        self.generation = 0
+
+    async def _server(self) -> Host:
+        log = Log(self.store)
+        log.generation = await self.store.claim()
+        config = Config()
+        projects = Projects(self.store, config.projects)
+        return Host(log, Agents(config.agents, self.data, None), projects, config, self.data)
+
+    async def begin(self, session: str, script: str) -> tuple[Host, Runner]:
+        """The first server takes the message."""
+        self.session = session
+        self.recordings.given = []
+        host = await self._server()
+        command = cmd.CreateSession(session_id=session, project=None, agent="rehearsal", workdir=self.workdir)
+        journal = await host.log.create(create(command, host.world(unborn(session, self.workdir))))
+        message = cmd.SubmitMessage(message_id="m-1", text=script)
+        await journal.record(lambda state: decide(state, message, host.world(state)))
+        host.ensure_runner(journal)
+        return host, host.runners[session]
+
+    async def go_on(self) -> tuple[Host, Runner]:
+        """The next server finds what the last one stored."""
+        host = await self._server()
+        journal = await host.log.open(self.session)
+        rows = [row for row in await self.store.launches() if row.session_id == self.session]
+        if rows:
+            runner = Runner(host, journal)
+            host.runners[self.session] = runner
+            await runner.recover(Attachment.restore(rows[0], self.recordings.handle()))
+            runner.start()
+        else:
+            host.ensure_runner(journal)
+        return host, host.runners[self.session]
+
+    async def finish(self, host: Host, runner: Runner) -> "Seen":
+        """Answer what is asked, until the turn is over."""
+        journal = runner.journal
+        async with asyncio.timeout(WAIT_S):
+            while journal.state.working:
+                for prompt in list(journal.state.prompts.values()):
+                    await self._answer(host, journal, msgspec.to_builtins(prompt))
+                await asyncio.sleep(0)
+        await runner.stop()
+        seen = Seen(await host.history(self.session), await self._types(), list(self.recordings.given))
+        await self.store.erase(self.session, host.log.generation)
+        return seen
+
+    async def until_cut(self, host: Host, runner: Runner) -> bool:
+        """Work until the cut is reached, then die; False if the turn was over before."""
+        journal = runner.journal
+        async with asyncio.timeout(WAIT_S):
+            while journal.state.working:
+                newest = self.recordings.newest
+                if newest is not None and newest.reached.is_set():
+                    break
+                for prompt in list(journal.state.prompts.values()):
+                    await self._answer(host, journal, msgspec.to_builtins(prompt))
+                await asyncio.sleep(0)
+        assert runner.task is not None
+        runner.task.cancel()
+        await asyncio.wait([runner.task])
+        return journal.state.working
+
+    async def _answer(self, host: Host, journal: Journal, prompt: dict[str, Any]) -> None:
+        command = cmd.AnswerPrompt(prompt_id=prompt["prompt_id"], **answer_to(prompt))
+        await journal.record(lambda state: decide(state, command, host.world(state)))
+
+    async def _types(self) -> list[str]:
+        rows = await self.store.read(self.session, 0, limit=100_000)
+        assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
+        return [row.type for row in rows if ev.decode(row.body).decisive]
+
+
+class Seen:
+    """What must be the same: the turn as people see it, the decisive events, and what the agent was given."""
+
+    def __init__(self, history: Any, types: list[str], given: list[bytes]) -> None:
+        (view,) = history.views.values()
+        timeless = [
+            {key: value for key, value in part.items() if not key.endswith("at") and key not in ("prompt_id", "block")}
+            for part in view.show()
+        ]
+        self.value = (timeless, types, given, history.stop_reasons)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Seen) and self.value == other.value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def unborn(session: str, workdir: str) -> Any:
+    from perdure.core.state import Session
+
+    return Session(id=session, project=None, agent="rehearsal", workdir=workdir, created_at="")
+
+
+@pytest.fixture
+def stage(
+    store: Store, record: Callable[[str], tuple[Spool, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Stage]:
+    def made(script: str) -> Stage:
+        spool, workdir = record(script)
+        recordings = Recordings(spool)
+        monkeypatch.setattr(runner_module, "Launch", recordings)
+        return Stage(store, recordings, workdir, tmp_path)
+
+    return made
+
+
+async def cut_everywhere(stage: Stage, script: str, plans: list[dict[str, int]]) -> None:
+    whole = await stage.finish(*await stage.begin("whole", script))
+    assert whole.value[3] == {1: "end_turn"}
+    for number, plan in enumerate(plans):
+        stage.recordings.plan = dict(plan)
+        host, runner = await stage.begin(f"cut-{number}", script)
+        was_cut = await stage.until_cut(host, runner)
+        stage.recordings.plan = {}
+        assert was_cut, plan
+        assert await stage.finish(*await stage.go_on()) == whole, plan
+
+
+@pytest.mark.timeout(300)
+async def test_a_crash_after_any_byte_of_a_short_turn_changes_nothing(stage: Callable[[str], Stage]) -> None:
+    made = stage(SHORT)
+    size = len(made.recordings.spool.out)
+    lines = [end for _, end in made.recordings.spool.ends[:-1]]
+    near = {end + step for end in lines for step in (-1, 0, 1)}
+    cuts = sorted(cut for cut in near | set(range(0, size - 1, STEP_BYTES)) if 0 <= cut < size)
+    print(f"{len(cuts)} cuts of {size} bytes")
+    await cut_everywhere(made, SHORT, [{"cut": cut} for cut in cuts])
+
+
+@pytest.mark.timeout(300)
+async def test_a_crash_after_any_line_of_a_long_turn_changes_nothing(stage: Callable[[str], Stage]) -> None:
+    made = stage(LONG)
+    await cut_everywhere(made, LONG, [{"cut": end} for _, end in made.recordings.spool.ends[:-1]])
+
+
+async def test_a_crash_before_any_line_is_given_to_the_agent_changes_nothing(stage: Callable[[str], Stage]) -> None:
+    made = stage(LONG)
+    count = len(made.recordings.spool.given)
+    await cut_everywhere(made, LONG, [{"crash_at_line": line} for line in range(1, count + 1)])

@@ -1,0 +1,78 @@
+"""The data directory: one server, private files, an epoch that moves only when numbers may have been given twice."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from perdure.runtime import data as module
+from perdure.runtime.data import DataDirectory, DataError
+
+
+def test_a_second_server_is_refused_and_told_where_the_first_one_listens(tmp_path: Path) -> None:
+    first, second = DataDirectory(tmp_path / "d"), DataDirectory(tmp_path / "d")
+    first.open()
+    first.write("server.json", json.dumps({"pid": 7, "url": "http://127.0.0.1:1"}))
+    with pytest.raises(DataError, match=r"pid 7, http://127.0.0.1:1.*--data"):
+        second.open()
+    first.close()
+    second.open()
+    second.close()
+
+
+def test_a_directory_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "file_system", lambda _: "nfs4")
+    with pytest.raises(DataError, match="network file system"):
+        DataDirectory(tmp_path).open()
+
+
+def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="--data"):
+        DataDirectory(tmp_path / "file" / "data").open()
+
+
+def test_the_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    made = directory.token(None)
+    assert len(made) >= 32
+    assert directory.token(None) == made
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+
+
+def test_a_given_token_is_kept_so_that_the_command_line_finds_it(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    directory.token(None)
+    assert directory.token("chosen") == "chosen"
+    assert directory.token(None) == "chosen"
+
+
+def test_the_epoch_stays_over_restarts_and_kills(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    assert directory.epoch() == 0
+    assert directory.epoch() == 0
+    directory.mark_boot(0, clean=True)
+    assert directory.epoch() == 0
+
+
+def test_the_epoch_moves_after_a_reboot_that_no_server_saw_coming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = DataDirectory(tmp_path)
+    assert directory.epoch() == 0
+    monkeypatch.setattr(module, "boot_id", lambda: "another")
+    assert directory.epoch() == 1
+    directory.mark_boot(1, clean=True)
+    monkeypatch.setattr(module, "boot_id", lambda: "a third")
+    assert directory.epoch() == 1
+
+
+def test_a_damaged_boot_file_is_no_reason_to_fail(tmp_path: Path) -> None:
+    (tmp_path / "boot.json").write_text("{")
+    assert DataDirectory(tmp_path).epoch() == 0
+
+
+def test_the_longest_mount_point_names_the_file_system(tmp_path: Path) -> None:
+    assert module.file_system(Path("/proc/self")) == "proc"
+    assert module.file_system(tmp_path) not in ("", "proc")

@@ -1,0 +1,282 @@
+"""Who may come in, and with what: token, cookie, Host and Origin, headers, methods, and paths that are not there."""
+
+import select
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from perdure.runtime.sessions import Store
+from perdure.surfaces.http.access import CODE_LIFETIME_S, CODES_AT_ONCE, COOKIE, COOKIE_LIFETIME_S, Access, Refused
+from perdure.surfaces.http.openapi import document
+from tests.harness import WAIT_S
+from tests.surfaces.http.local import TOKEN, LocalServer
+
+OPEN = {"/api/health", "/api/login"}
+CLOSED = [
+    (method.upper(), path.replace("{", "").replace("}", ""))
+    for path, operations in document()["paths"].items()
+    for method in operations
+    if path not in OPEN
+]
+CLOSED += [("GET", "/api/openapi.json"), ("GET", "/api/docs"), ("GET", "/api/none"), ("OPTIONS", "/api/sessions")]
+
+
+@pytest.fixture(scope="module")
+def stranger(server: LocalServer) -> Iterator[httpx2.Client]:
+    with server.client() as client:
+        yield client
+
+
+def is_problem(answer: httpx2.Response, status: int, code: str) -> bool:
+    body = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert set(body) >= {"type", "title", "status", "detail", "code", "error"}
+    assert (answer.status_code, body["status"], body["code"]) == (status, status, code), body
+    assert body["detail"] == body["error"]
+    return True
+
+
+@pytest.mark.parametrize(("method", "path"), CLOSED)
+def test_nothing_is_answered_without_the_token(stranger: httpx2.Client, method: str, path: str) -> None:
+    for headers in (
+        {},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Bearer"},
+        {"authorization": f"Basic {TOKEN}"},
+        {"authorization": TOKEN},
+        {"cookie": f"{COOKIE}=wrong"},
+        {"cookie": f"{COOKIE}={TOKEN}; x; =; {COOKIE}"},
+    ):
+        answer = stranger.request(method, path, headers=headers)
+        assert is_problem(answer, 401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_token_in_the_url_is_not_a_token(server: LocalServer) -> None:
+    with server.client() as client:
+        for name in ("token", "access_token", "authorization"):
+            assert client.get("/api/sessions", params={name: TOKEN}).status_code == 401
+
+
+def test_health_and_the_page_need_no_token(server: LocalServer) -> None:
+    with server.client() as client:
+        assert client.get("/api/health").json()["status"] == "ok"
+        for path, media in (("/", "text/html"), ("/perdure.css", "text/css"), ("/perdure.js", "text/javascript")):
+            answer = client.get(path)
+            assert answer.status_code == 200
+            assert answer.headers["content-type"].startswith(media)
+            assert "default-src 'self'" in answer.headers["content-security-policy"]
+            assert TOKEN not in answer.text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]", "", "localhost@x"])
+def test_a_foreign_host_is_refused(server: LocalServer, host: str) -> None:
+    for path in ("/", "/api/health", "/api/sessions"):
+        assert is_problem(server.http.get(path, headers={"host": host}), 403, "forbidden")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9", "127.0.0.1:1", "[::1]", "[::1]:8080"])
+def test_this_machine_may_be_called_by_its_names(server: LocalServer, host: str) -> None:
+    assert server.http.get("/api/sessions", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "", "http://[", "http://127.0.0.1:1", "file://", "http://127.0.0.1\u00e9"]
+)
+def test_a_foreign_origin_is_refused(server: LocalServer, origin: str) -> None:
+    for method, path in (("GET", "/api/sessions"), ("POST", "/api/sessions"), ("POST", "/api/login"), ("GET", "/")):
+        answer = server.http.request(method, path, headers={"origin": origin.encode("latin-1")})
+        assert is_problem(answer, 403, "forbidden")
+
+
+def test_the_pages_own_origin_is_allowed(server: LocalServer) -> None:
+    host = f"127.0.0.1:{server.port}"
+    assert server.http.get("/api/sessions", headers={"host": host, "origin": f"http://{host}"}).status_code == 200
+
+
+def test_a_configured_host_is_allowed(make_server: Callable[..., LocalServer]) -> None:
+    server = make_server(allowed_hosts=["Perdure.example:8443"])
+    assert server.http.get("/api/sessions", headers={"host": "perdure.example"}).status_code == 200
+
+
+# Signing in ------------------------------------------------------------------------------------------------------------
+
+
+def sign_in(server: LocalServer, client: httpx2.Client) -> httpx2.Response:
+    path = server.post("/api/login-links", expect=201)["path"]
+    before, _, code = path.partition("#login=")
+    assert before == "/", "the code must be in the fragment, which is never sent"
+    return client.post("/api/login", json={"code": code})
+
+
+def test_a_browser_signs_in_once_per_link_stays_in_over_a_restart_and_leaves(
+    make_server: Callable[..., LocalServer],
+) -> None:
+    server = make_server()
+    path = server.post("/api/login-links", expect=201)["path"]
+    code = {"code": path.partition("#login=")[2]}
+    with server.client() as client:
+        answer = client.post("/api/login", json=code)
+        assert (answer.status_code, answer.content) == (204, b"")
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie
+        assert TOKEN not in cookie
+        secret = client.cookies[COOKIE]
+        assert client.get("/api/sessions").status_code == 200
+        with server.client() as other:
+            assert is_problem(other.post("/api/login", json=code), 401, "unauthorized")
+    assert secret.encode() not in b"".join(path.read_bytes() for path in server.data.glob("perdure.db*"))
+    port = server.port
+    server.stop()
+    server.start(port)
+    with server.client(cookie=f"{COOKIE}={secret}") as client:
+        assert client.get("/api/sessions").status_code == 200
+        left = client.post("/api/logout")
+        assert left.status_code == 204
+        assert "Max-Age=0" in left.headers["set-cookie"]
+        assert client.get("/api/sessions").status_code == 401
+    assert server.http.post("/api/logout").status_code == 204
+
+
+def test_a_wrong_or_empty_code_signs_nobody_in(server: LocalServer) -> None:
+    with server.client() as client:
+        assert is_problem(client.post("/api/login", json={"code": "guess"}), 401, "unauthorized")
+        for body in ({}, {"code": ""}, {"code": None}, {"code": "x" * 300}):
+            assert is_problem(client.post("/api/login", json=body), 400, "invalid")
+
+
+async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None:
+    from perdure.stores.sqlite import SqliteStore
+
+    now = [1_000_000.0]
+    store: Store = SqliteStore(tmp_path / "perdure.db")
+    await store.open()
+    access = Access("token", store, set(), clock=lambda: now[0])
+    code = access.new_code()
+    now[0] += CODE_LIFETIME_S
+    with pytest.raises(Refused) as refusal:
+        await access.redeem(code)
+    assert refusal.value.code == "unauthorized"
+    cookie = await access.redeem(access.new_code())
+    headers = {b"cookie": f"{COOKIE}={cookie}".encode()}
+    assert access.knows(headers)
+    now[0] += COOKIE_LIFETIME_S
+    assert not access.knows(headers)
+    again = Access("token", store, set(), clock=lambda: now[0])
+    await again.load()
+    assert await store.documents("login") == {}
+    for _ in range(CODES_AT_ONCE):
+        access.new_code()
+    with pytest.raises(Refused) as refusal:
+        access.new_code()
+    assert refusal.value.code == "rate_limited"
+    now[0] += CODE_LIFETIME_S
+    assert access.new_code()
+    await store.close()
+
+
+# Headers, methods, paths ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/perdure.js", "/api/health", "/api/sessions", "/api/none", "/api/docs", "/none"])
+def test_every_answer_carries_headers_that_keep_browsers_careful(server: LocalServer, path: str) -> None:
+    for headers in ({}, {"host": "evil.example"}):
+        answer = server.http.get(path, headers=headers)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] in ("no-store", "no-cache")
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert "server" not in answer.headers
+        assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/api/sessions", "GET, HEAD, POST"),
+        ("/api/projects/x", "DELETE, GET, HEAD, PATCH"),
+        ("/api/sessions/x", "DELETE, GET, HEAD, PATCH"),
+        ("/api/login", "POST"),
+        ("/", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(
+    server: LocalServer, path: str, allowed: str
+) -> None:
+    for method in ("PUT", "OPTIONS", "TRACE"):
+        answer = server.http.request(method, path)
+        assert is_problem(answer, 405, "invalid")
+        assert answer.headers["allow"] == allowed
+
+
+def test_head_is_get_without_a_body(server: LocalServer) -> None:
+    for path in ("/", "/api/health", "/api/sessions", "/api/openapi.json"):
+        answer, full = server.http.head(path), server.http.get(path)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert answer.headers["content-type"] == full.headers["content-type"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/../perdure.db",
+        "/..%2f..%2fetc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "//etc/passwd",
+        "/perdure.js/../../server.py",
+        "/perdure.js%00.css",
+        "/__init__.py",
+        "/./index.html",
+        "/\\..\\x",
+    ],
+)
+def test_no_path_leads_out_of_the_pages_files(server: LocalServer, target: str) -> None:
+    assert raw(server, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith((b"HTTP/1.1 404", b"HTTP/1.1 400"))
+
+
+def raw(server: LocalServer, request: str | bytes) -> bytes:
+    """The first bytes of the answer to a request that no client library would send."""
+    with socket.create_connection(("127.0.0.1", server.port), WAIT_S) as connection:
+        try:
+            connection.sendall(request.encode("latin-1") if isinstance(request, str) else request)
+            return connection.recv(65536)
+        except (ConnectionResetError, BrokenPipeError):
+            return b"HTTP/1.1 431 and closed"
+
+
+def test_a_head_without_end_is_cut_off(server: LocalServer) -> None:
+    for piece in ("x" * 400_000, "X-Many: 1\r\n" * 40_000, "a" * 100_000 + "\r\n" + "X: 1\r\n" * 50_000):
+        answer = raw(server, f"GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-Long: {piece}")
+        assert answer.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400")), answer[:100]
+
+
+def test_a_long_head_that_comes_slowly_is_cut_off_with_an_answer(server: LocalServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), WAIT_S) as connection:
+        connection.sendall(b"GET /api/health HTTP/1.1\r\nHost: localhost\r\n")
+        while not select.select([connection], [], [], 0)[0]:
+            try:
+                connection.sendall(b"X-Long: " + b"x" * 1000 + b"\r\n")
+            except (ConnectionResetError, BrokenPipeError):
+                break
+        assert connection.recv(1000).startswith(b"HTTP/1.1 431")
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    ["GET", "GET /", "\x00\x01\x02", "GET / HTTP/9.9", "GET http://evil.example/ HTTP/1.1", "OPTIONS * HTTP/1.1", "BREW / HTTP/1.1"],
+)
+def test_what_is_not_a_request_is_refused(server: LocalServer, request_line: str) -> None:
+    answer = raw(server, f"{request_line}\r\nHost: localhost\r\n\r\n")
+    assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 200")), answer[:100]
+    assert server.http.get("/api/health").status_code == 200
+
+
+def test_the_api_is_shown_on_one_page(server: LocalServer) -> None:
+    answer = server.http.get("/api/docs")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "/api/sessions/{session_id}/messages" in answer.text
+    assert ":path" not in answer.text and "<script" not in answer.text

@@ -1,0 +1,78 @@
+"""The OpenAPI document is true: what it describes is there, and generated requests get only documented answers."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from perdure.surfaces.http.openapi import document
+from perdure.surfaces.http.routes import ENDPOINTS
+from tests.surfaces.http.local import TOKEN, LocalServer
+
+EXAMPLES = 20
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+ENDLESS = r"/events$"
+
+described = schemathesis.openapi.from_dict(document())
+schema = described.exclude(path_regex=ENDLESS)
+
+
+@pytest.fixture(scope="module")
+def known(server: LocalServer) -> Iterator[dict[str, str]]:
+    """Ids that exist, so that not every generated request ends at 404."""
+    session = server.create(title="known")
+    server.turn(session, "say hello")
+    yield {"session_id": session, "name": "rehearsal", "project_id": "none", "message_id": "m", "prompt_id": "p"}
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_generated_requests_get_documented_answers(
+    case: schemathesis.Case, server: LocalServer, known: dict[str, str]
+) -> None:
+    send(case, server)
+    if case.path_parameters and case.method != "DELETE" and not case.path.endswith("/stop"):
+        case.path_parameters.update({name: known[name] for name in case.path_parameters})
+        send(case, server)
+
+
+def send(case: schemathesis.Case, server: LocalServer) -> None:
+    response = case.call(base_url=server.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30)
+    case.validate_response(response, checks=CHECKS)
+
+
+def test_every_endpoint_is_described_once(server: LocalServer) -> None:
+    shown = server.get("/api/openapi.json")
+    assert shown == document()
+    operations = [(path, method) for path, item in shown["paths"].items() for method in item]
+    assert len(operations) == len(ENDPOINTS)
+    names = [shown["paths"][path][method]["operationId"] for path, method in operations]
+    assert len(set(names)) == len(names)
+    for path, method in operations:
+        assert ":path" not in path
+        operation = shown["paths"][path][method]
+        named = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
+        assert named == set(re.findall(r"\{(\w+)\}", path))
+        assert {"400", "403"} <= set(operation["responses"])
+
+
+def test_streams_tell_of_their_header(server: LocalServer) -> None:
+    paths = document()["paths"]
+    for path in ("/api/events", "/api/sessions/{session_id}/events"):
+        names = {parameter["name"] for parameter in paths[path]["get"]["parameters"]}
+        assert {"Last-Event-ID", "offset"} <= names

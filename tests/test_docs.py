@@ -1,0 +1,118 @@
+"""The pages are true: those made from the code are up to date, and everything that users meet has its place."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from docs import generate
+from perdure import config
+from perdure.core.errors import STATUS_OF_CODE
+from perdure.core.events import AnyEvent
+from perdure.core.observe import OBSERVED
+from perdure.core.session import ALLOWED
+from perdure.surfaces.http.openapi import shown_path
+from perdure.surfaces.http.routes import ENDPOINTS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def first_cells(page: str) -> set[str]:
+    """What the rows of a page's tables begin with."""
+    return set(re.findall(r"^\| `([^`]+)`", (DOCS / page).read_text("utf-8"), re.MULTILINE))
+
+
+def anchors(text: str) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("name", sorted(generate.PAGES))
+def test_a_page_that_is_made_from_the_code_is_up_to_date(name: str) -> None:
+    assert (DOCS / name).read_text("utf-8") == generate.PAGES[name](), "run: python docs/generate.py"
+
+
+def test_every_event_command_and_fact_has_its_row() -> None:
+    rows = first_cells("sessions.md")
+    assert {kind.__struct_config__.tag for kind in AnyEvent.__args__} <= rows
+    assert {*ALLOWED, *OBSERVED} <= rows
+
+
+def test_every_event_says_what_it_means() -> None:
+    for kind in AnyEvent.__args__:
+        assert generate.sentence(kind).endswith("."), kind
+
+
+def test_every_setting_has_its_row_and_a_sentence() -> None:
+    rows = first_cells("settings.md")
+    for kind in (config.ServerSettings, config.Limits, config.AgentSettings, config.ProjectSettings):
+        for name, _, _, words in generate.setting_rows(kind):
+            assert name.strip("`") in rows
+            assert words.endswith("."), name
+
+
+def test_every_endpoint_and_every_error_code_has_its_row() -> None:
+    rows = first_cells("api.md")
+    assert {f"{endpoint.method} {shown_path(endpoint)}" for endpoint in ENDPOINTS} <= rows
+    assert set(STATUS_OF_CODE) <= rows
+    assert set(generate.CODES) == set(STATUS_OF_CODE)
+
+
+def test_every_command_of_the_command_line_has_its_row() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "perdure", "--help"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    names = re.findall(r"^  ([a-z-]+)  ", shown.partition("Commands:")[2], re.MULTILINE)
+    assert "serve" in names
+    assert {f"perdure {name}" for name in names} <= first_cells("api.md")
+
+
+def test_phases_are_those_of_the_machine() -> None:
+    assert set(generate.PHASES) == {phase for row in ALLOWED.values() for phase in row}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for path, anchor in LINK.findall(text):
+        target = (page.parent / path) if path else page
+        assert target.exists(), path
+        if anchor:
+            assert anchor in anchors(target.read_text("utf-8")), f"{path}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_settings_in_examples_are_accepted(page: Path) -> None:
+    for example in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+        msgspec.convert(tomllib.loads(example), config.Config)
+
+
+def test_commands_and_options_in_examples_exist() -> None:
+    """Each `perdure COMMAND --option` that a page shows is one that the program knows."""
+    from perdure.surfaces.cli import COMMANDS, perdure
+
+    for page in PAGES:
+        for line in re.findall(r"(?:^|`|\./run )perdure ([a-z]+[^`\n]*)", page.read_text("utf-8"), re.MULTILINE):
+            name = line.split()[0]
+            if name not in COMMANDS:
+                continue
+            command = perdure.get_command(None, name)  # type: ignore[arg-type]
+            assert command is not None
+            if name == "rehearse":
+                continue
+            known = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+            before_comment = line.partition("   ")[0]
+            for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", re.sub(r'"[^"]*"', "", before_comment)):
+                assert option in known, f"{page.name}: perdure {line}"
+
+
+def test_the_readme_is_the_packages_description() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["readme"] == "README.md"
