@@ -16,7 +16,7 @@ from perdure.core.observe import OBSERVED, observe
 from perdure.core.permissions import Rule
 from perdure.core.session import ALLOWED, Decision, World, create, decide
 from perdure.core.state import Session, dump, restore
-from tests.core.stage import ALLOW, REJECT, START_S, facts, replayed, world
+from tests.core.stage import START_S, facts, prompt, replayed, world
 
 AGENTS = ("alpha", "beta")
 # Refusals that depend on more than the phase.
@@ -243,22 +243,17 @@ class Sessions(RuleBasedStateMachine):
 
     # Facts -------------------------------------------------------------------------------------------------------
 
+    def _asked(self, turn: int, number: int) -> ev.PendingPrompt:
+        prompt_id = self._new("p")
+        self.prompt_ids.append(prompt_id)
+        return prompt(turn, prompt_id, input={"n": number})
+
     def _fact(self, data: st.DataObject) -> Any:
         turn = max(1, self._turn - data.draw(st.sampled_from((0, 0, 0, 0, 1, 2)), label="turns back"))
         kind = data.draw(st.integers(0, 17), label="kind")
         tool_id, block = f"t{kind % 2}", data.draw(small)
         if kind == 12:
-            prompt_id = self._new("p")
-            self.prompt_ids.append(prompt_id)
-            return ev.PendingPrompt(
-                turn=turn,
-                prompt_id=prompt_id,
-                kind="permission",
-                title="Run",
-                tool="Bash",
-                input={"n": data.draw(st.integers())},
-                options=[ALLOW, REJECT],
-            )
+            return self._asked(turn, data.draw(st.integers()))
         options = [{"id": "model", "currentValue": "a", "options": [{"value": "a"}, {"value": "b"}]}]
         stop_reasons: st.SearchStrategy[Any] = st.sampled_from(STOP_REASONS)
         ways: st.SearchStrategy[Any] = st.sampled_from(WAYS_TO_END)
@@ -300,6 +295,23 @@ class Sessions(RuleBasedStateMachine):
     def an_older_process_speaks(self, data: st.DataObject, index: int) -> None:
         self._observe(self.launches[-1 - index % len(self.launches)], [self._fact(data)])
         self._sent()
+
+    @precondition(lambda self: self.state.phase == "idle")
+    @rule(agent=agents, native=natives, fresh=st.booleans())
+    def a_turn_begins(self, agent: str, native: str, fresh: bool) -> None:
+        self.submit(agent, fresh, "reject")
+        if self.state.attached is None:
+            self._launch()
+        assert self.state.attached is not None
+        if not self.state.attached.opened:
+            self._observe(self.state.attached.launch_id, [ob.SessionOpened(native, False)])
+
+    @precondition(lambda self: self.state.working and self.state.attached is not None)
+    @rule(count=st.integers(1, 3), tool=st.booleans())
+    def the_agent_asks(self, count: int, tool: bool) -> None:
+        assert self.state.attached is not None
+        seen: list[Any] = [ev.ToolUse(turn=self._turn, tool_id="t", name="Bash")] if tool else []
+        self._observe(self.state.attached.launch_id, [*seen, *(self._asked(self._turn, 1) for _ in range(count))])
 
     @precondition(lambda self: self.state.working and self.state.attached is not None)
     @rule(native=natives)
@@ -343,10 +355,10 @@ class Sessions(RuleBasedStateMachine):
 
     @invariant()
     def prompts_wait_only_in_a_working_turn_of_a_living_process(self) -> None:
-        for prompt in self.state.prompts.values():
+        for waiting in self.state.prompts.values():
             assert self.state.phase == "working"
             assert self.state.attached is not None
-            assert prompt.turn == self._turn
+            assert waiting.turn == self._turn
         asked = [event.prompt_id for event in self.log if isinstance(event, ev.PendingPrompt)]
         resolved = [event.prompt_id for event in self.log if isinstance(event, ev.PromptResolved)]
         assert len(resolved) == len(set(resolved))

@@ -249,7 +249,9 @@ def _told(one: Observation) -> str:
         return f"{one.turn}/{one.block} {_short(one.delta)}"
     if isinstance(one, TurnFinished):
         cost = f" ${one.cost_usd:.6f}" if one.cost_usd is not None else ""
-        flags = "".join(f" {flag}" for flag in ("poisoned", "leaves") if getattr(one, flag))
+        flags = "".join(f" {flag}" for flag in ("poisoned", "leaves") if getattr(one, flag)) + " unsent" * (
+            not one.sent
+        )
         error = f" {one.error_code}: {_short(one.error_message)}" if one.error_code else ""
         return f"{one.turn} {one.stop_reason}{cost}{flags}{error}"
     if isinstance(one, Config) and one.config_id == "available_commands":

@@ -79,8 +79,8 @@ def test_the_same_order_gives_the_same_flags_and_only_the_session_differs() -> N
 
 
 def test_settings_of_the_project_count_only_if_they_are_trusted() -> None:
-    def sources(**config: Any) -> str:
-        line = line_of(StartSession("/srv/site", config=config))
+    def sources(**options: Any) -> str:
+        line = line_of(StartSession("/srv/site", options=options))
         return line[line.index("--setting-sources") + 1]
 
     assert sources() == sources(trust_project_settings="yes") == "user"
@@ -92,8 +92,20 @@ def test_what_is_no_mode_and_no_model_is_not_passed_on() -> None:
     assert "--dangerous" not in line and "bogus" not in line
 
 
+def test_a_person_can_not_choose_what_only_the_configuration_may() -> None:
+    chosen = {"trust_project_settings": True, "extra_args": ["--add-dir", "/"], "skip_permissions": True}
+    line = line_of(StartSession("/srv/site", mode="bypassPermissions", config=chosen))
+    assert line == line_of(StartSession("/srv/site"))
+
+
+def test_permissions_are_skipped_only_where_a_project_says_so() -> None:
+    allowed = {"skip_permissions": True}
+    assert "bypassPermissions" in line_of(StartSession("/srv/site", options=allowed))
+    assert "plan" in line_of(StartSession("/srv/site", mode="plan", options=allowed))
+
+
 def test_extra_arguments_and_environment_come_from_the_configuration() -> None:
-    order = StartSession("/srv/site", config={"extra_args": ["--add-dir", "/srv/lib", 7], "agent_teams": True})
+    order = StartSession("/srv/site", options={"extra_args": ["--add-dir", "/srv/lib", 7], "agent_teams": True})
     command = DRIVERS["claude-resume"].command(["claude"], order, "L")
     assert command.argv[-2:] == ["--add-dir", "/srv/lib"]
     assert command.env["CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS"] == "1"
@@ -214,6 +226,7 @@ def test_text_that_begins_with_a_slash_is_no_command_unless_the_agent_lists_it(p
     peer.says(result())
     refused = only(TurnFinished, peer.order(SendPrompt(3, "m3", " /clear")))
     assert (refused.turn, refused.stop_reason, refused.error_code) == (3, "failed", "command_refused")
+    assert not refused.sent
     assert peer.sent == []
 
 
@@ -436,7 +449,7 @@ def test_cancelling_interrupts_only_what_runs_and_may_be_repeated(peer: Peer) ->
 def test_a_prompt_that_waits_is_cancelled_at_once(peer: Peer) -> None:
     peer.order(StartSession("/srv/site"))
     peer.order(SendPrompt(1, "m1", "go"))
-    assert peer.order(CancelTurn(1)) == [TurnFinished(1, "cancelled")]
+    assert peer.order(CancelTurn(1)) == [TurnFinished(1, "cancelled", sent=False)]
     peer.replies("initialize")
     assert peer.sent == []
 

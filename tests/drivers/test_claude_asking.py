@@ -181,7 +181,15 @@ def test_model_and_mode_are_asked_for_and_told_when_they_are_so(peer: Peer) -> N
 
 
 @pytest.mark.parametrize(
-    ("config_id", "value"), [("mode", "bogus"), ("mode", 3), ("model", "--x"), ("model", None), ("colour", "red")]
+    ("config_id", "value"),
+    [
+        ("mode", "bogus"),
+        ("mode", 3),
+        ("mode", "bypassPermissions"),
+        ("model", "--x"),
+        ("model", None),
+        ("colour", "red"),
+    ],
 )
 def test_what_the_agent_would_wrongly_accept_is_refused_here(peer: Peer, config_id: str, value: Any) -> None:
     assert only(System, peer.order(SetConfig(config_id, value))).code == "config_refused"
@@ -197,7 +205,7 @@ def test_a_model_must_be_listed_or_look_like_one() -> None:
 
 
 def test_a_refusal_of_the_agent_is_told_with_its_reason(peer: Peer) -> None:
-    peer.order(SetConfig("mode", "bypassPermissions"))
+    peer.order(SetConfig("mode", "auto"))
     assert "not launched" in only(System, peer.replies("set_permission_mode", error="was not launched with it")).message
 
 
@@ -209,10 +217,6 @@ def test_a_wish_before_the_session_is_open_waits_for_it() -> None:
     told = only(System, peer.replies("initialize"))
     assert "bogus" in told.message
     assert peer.sent[0]["request"] == {"subtype": "set_permission_mode", "mode": "plan"}
-
-
-def test_what_needs_a_new_process_is_said_to_come_later(peer: Peer) -> None:
-    assert only(System, peer.order(SetConfig("trust_project_settings", True))).code == "config_later"
 
 
 def test_a_model_that_nobody_chose_is_named_so_that_a_resume_keeps_it(peer: Peer) -> None:

@@ -27,19 +27,18 @@ from tests.harness import WAIT_S, LiveServer
 
 STEP_BYTES = int(os.environ.get("PERDURE_TEST_CUT_STEP", "4"))
 SHORT = "say hi"
-LONG = "\n".join((
-    "say beginning",
-    "think about it",
-    "stream 30",
-    "tool Bash ls",
-    "plan one; two",
-    "edit notes.txt",
-    "permit Deploy",
-    "garbage",
-    "ask Which? | red | blue",
-    "usage 10 20",
-    "say the end",
-))  # fmt: skip
+LONG = """\
+say beginning
+think about it
+stream 30
+tool Bash ls
+plan one; two
+edit notes.txt
+permit Deploy
+garbage
+ask Which? | red | blue
+usage 10 20
+say the end"""
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ class Walk:
                 found = self.server.session(session)
                 if found["state"] == "processing" and not found["pending_prompts"]:
                     self.server.http.post(f"/api/sessions/{session}/abort")
-                return found["state"] != "processing" and found["queue_length"] == 0
+                return bool(found["state"] != "processing" and found["queue_length"] == 0)
 
             self.trace.append(f"settle {session}")
             eventually(rested, f"session {session} settles", 60)

@@ -1,4 +1,4 @@
-"""The server is killed with -9 at random moments of a running turn: the turn goes on, and nothing is lost or doubled."""
+"""The server is killed with -9 at random moments of a running turn: it goes on, and nothing is lost or doubled."""
 
 import os
 import random
@@ -10,27 +10,24 @@ import pytest
 from tests.harness import LiveServer, eventually, marked_processes, no_holes
 
 KILLS = int(os.environ.get("PERDURE_TEST_KILLS", "30"))
-SCRIPT = "\n".join(
-    [
-        "say beginning",
-        "think about it",
-        "stream 60 8",
-        "tool Bash ls",
-        "stream 60 8",
-        "plan one; two; three",
-        "edit notes.txt",
-        "stream 60 8",
-        "usage 10 20",
-        "say the end",
-    ]
-)
+SCRIPT = """\
+say beginning
+think about it
+stream 60 8
+tool Bash ls
+stream 60 8
+plan one; two; three
+edit notes.txt
+stream 60 8
+usage 10 20
+say the end"""
 
 
 def fold(server: LiveServer, session: str) -> list[object]:
     """The turn without what may differ between two runs of the same script: ids, times, where blocks were cut."""
     shown: list[object] = []
     for turn in server.transcript(session):
-        parts = []
+        parts: list[tuple[object, ...]] = []
         for part in turn["parts"]:
             if part["type"] in ("text", "thinking"):
                 parts.append((part["type"], part["text"]))

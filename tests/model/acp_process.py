@@ -18,8 +18,11 @@ class AcpProcess(LineProcess):
         self._last_id = 0
         self.allows = True
         self.asked: list[Event] = []
+        self.session = ""
+
+    def open(self) -> None:
         self.call("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
-        self.session = self.call("session/new", {"cwd": str(workdir), "mcpServers": []})["sessionId"]
+        self.session = self.call("session/new", {"cwd": str(self._workdir), "mcpServers": []})["sessionId"]
 
     def call(self, method: str, params: Event) -> Event:
         """The result. Permissions that are asked for meanwhile are decided."""

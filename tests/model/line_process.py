@@ -34,6 +34,8 @@ class LineProcess:
             start_new_session=True,
         )
         self.events: list[Event] = []
+        self.noise: list[bytes] = []
+        """Lines that were not JSON."""
         self._seen = 0
         self._ended = False
         self._changed = threading.Condition()
@@ -44,7 +46,10 @@ class LineProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with self._changed:
-                self.events.append(json.loads(line))
+                try:
+                    self.events.append(json.loads(line))
+                except ValueError:
+                    self.noise.append(line)
                 self._changed.notify_all()
         with self._changed:
             self._ended = True

@@ -36,8 +36,11 @@ def agent(
     workdir = tmp_path / "work"
     workdir.mkdir()
     process = AcpProcess(found, environment(request.param, model, tmp_path), workdir)
-    yield process
-    process.close()
+    try:
+        process.open()
+        yield process
+    finally:
+        process.close()
 
 
 def test_a_real_agent_remembers_and_runs_what_the_model_says(

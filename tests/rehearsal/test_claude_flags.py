@@ -13,6 +13,7 @@ from perdure.rehearsal.claude_flags import BadFlags, Flags, check, parse
 from tests.rehearsal.claude_client import STREAMS, WAIT_LIMIT_S, command, environment
 
 VALID = Flags(print_mode=True)
+INPUT_CHOICES = "Allowed choices are text, stream-json."
 
 
 def run(
@@ -38,9 +39,8 @@ def test_it_says_its_version_at_once(tmp_path: Path) -> None:
 
 
 def test_flags_are_read_in_every_spelling() -> None:
-    words = (
-        "-p --output-format=stream-json --verbose --allowedTools Read,Write Edit --model m -r --fork-session".split()
-    )
+    words = ["-p", "--output-format=stream-json", "--verbose", "--allowedTools", "Read,Write", "Edit", "--model", "m"]
+    words += ["-r", "--fork-session"]
     flags = parse([*words, "--append-system-prompt", "--looks-like-a-flag", "--max-turns", "3", "do it"])
     assert flags.print_mode and flags.verbose and flags.fork
     assert flags.output_format == "stream-json"
@@ -55,11 +55,7 @@ def test_flags_are_read_in_every_spelling() -> None:
         ("--no-such-flag", "error: unknown option '--no-such-flag'"),
         ("--verbose=yes", "error: unknown option '--verbose=yes'"),
         ("--model", "error: option '--model <model>' argument missing"),
-        (
-            "--output-format xml",
-            "error: option '--output-format <format>' argument 'xml' is invalid. "
-            "Allowed choices are text, json, stream-json.",
-        ),
+        ("--input-format xml", "error: option '--input-format <format>' argument 'xml' is invalid. " + INPUT_CHOICES),
         (
             "--max-turns none",
             "error: option '--max-turns <turns>' argument 'none' is invalid. Must be a positive number.",

@@ -58,6 +58,9 @@ class StartSession(Struct, frozen=True, tag=True):
     model: str | None = None
     mode: str | None = None
     config: dict[str, Any] = {}
+    """What a person chose for this session."""
+    options: dict[str, Any] = {}
+    """What perdure.toml says for the agent and the project. Some of it runs code, so a session can't set it."""
 
 
 class SendPrompt(Struct, frozen=True, tag=True):

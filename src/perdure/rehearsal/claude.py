@@ -86,8 +86,10 @@ class ClaudeAgent:
         if not self.flags.streams:
             self._receive_prompt()
         while True:
-            for line in self._wait():
-                self._receive(line)
+            # Whatever was being received when a signal came is lost, which is in order: the process ends then.
+            with contextlib.suppress(_Woken):
+                for line in self._wait():
+                    self._receive(line)
             if self._interrupted:
                 self.interrupt()
                 break
@@ -124,9 +126,6 @@ class ClaudeAgent:
                 time.sleep(timeout_s or 0.0)
                 return []
             return self._wire.receive(timeout_s)
-        except _Woken:
-            # Whatever was being received is lost, which is in order: the process ends now.
-            return []
         finally:
             self._waiting = False
 

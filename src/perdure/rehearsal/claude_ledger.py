@@ -56,7 +56,7 @@ class Ledger:
             self._by_model[model] = self._by_model.get(model, Tokens()).plus(used)
         first: Line = {"type": "result", "subtype": ending.subtype}
         times: Line = {"duration_ms": int(spent_s * 1000), "duration_api_ms": int(self._api_s * 1000)}
-        if ending.terminal_reason == "completed" and not ending.is_error:
+        if ending.terminal_reason is not None and not ending.is_error:
             # Nobody is asked here, so the first token is there when the turn begins.
             times |= {"ttft_ms": 1, "ttft_stream_ms": 1, "time_to_request_ms": 0}
         if ending.text is not None:

@@ -6,13 +6,17 @@ server.json    where it listens       launches/    one folder per running agent
 boot.json      for the epoch          rehearsal/, workspaces/
 """
 
+import contextlib
 import fcntl
 import json
+import logging
 import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs"}
 
@@ -97,17 +101,21 @@ class DataDirectory:
         """Moves when numbers may have been given twice: after a reboot that no server saw coming. With durability
         `normal` the newest events may be gone then, while a viewer has seen them."""
         told: dict[str, Any] = {"boot": "", "clean": True, "epoch": 0}
-        try:
+        with contextlib.suppress(OSError, ValueError):
             told |= json.loads((self.path / "boot.json").read_text())
-        except (OSError, ValueError):
-            pass
         boot = boot_id()
         epoch: int = told["epoch"] + (1 if told["boot"] != boot and not told["clean"] else 0)
         self.mark_boot(epoch, clean=False)
         return epoch
 
     def mark_boot(self, epoch: int, *, clean: bool) -> None:
-        self.write("boot.json", json.dumps({"boot": boot_id(), "clean": clean, "epoch": epoch}))
+        """An end that can't be noted (the disk is full) counts as unclean, which costs a new epoch after a reboot."""
+        try:
+            self.write("boot.json", json.dumps({"boot": boot_id(), "clean": clean, "epoch": epoch}))
+        except OSError as error:
+            if not clean:
+                raise
+            logger.warning("that the server ended in order could not be noted: %s", error)
 
 
 def boot_id() -> str:

@@ -144,7 +144,7 @@ class Host:
         graces = self.settings.eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S
         try:
             async with asyncio.timeout(graces):
-                while any(_let_go(runner) for runner in self.runners.values()) or self._retiring:
+                while any(_let_go(runner) for runner in self.runners.values()) or self._retiring:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         except TimeoutError:
             logger.warning("some agents did not end in time; their keepers go on ending them")
@@ -159,7 +159,7 @@ class Host:
             await self.command(runner.journal, cmd.AbortTurn("person"), quietly=True)
         try:
             async with asyncio.timeout(self.settings.abort_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S):
-                while any(runner.journal.state.working for runner in self.runners.values()):
+                while any(runner.journal.state.working for runner in self.runners.values()):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         except TimeoutError:
             logger.warning("some turns did not end in time")

@@ -148,9 +148,10 @@ class Launch:
 
     @classmethod
     def find(cls, root: Path, launch_id: str) -> "Launch | None":
-        """A launch of this or an earlier server, alive or not. None if its keeper was never started: the lock is the
-        last thing that is made before, so a folder without it may lack anything."""
-        if not _LAUNCH_ID.fullmatch(launch_id) or not (root / launch_id / "lock").exists():
+        """A launch of this or an earlier server, alive or not. A folder without its files is none: a server died while
+        it made that, before there was a keeper."""
+        folder = root / launch_id
+        if not _LAUNCH_ID.fullmatch(launch_id) or not all((folder / name).exists() for name in ("in", "out")):
             return None
         launch = cls(root / launch_id)
         launch._read_ack_step()

@@ -210,11 +210,11 @@ class Runner:
             await self._commit(attachment, observations, lines)
 
     async def _receive(self, attachment: Attachment) -> bool:
-        there, observations, lines = attachment.receive()
+        more, observations, lines = attachment.receive()
         # What led to nothing is stored too, now and then: else the keeper can't free it, and the agent waits for ever.
         if observations or lines or attachment.unstored_bytes >= UNSTORED_MAX_BYTES:
             await self._commit(attachment, observations, lines)
-        return there
+        return more
 
     async def _commit(self, attachment: Attachment, observations: Sequence[Any], lines: list[bytes]) -> None:
         """Store what was observed, with the position and what is to be written; then write it."""
@@ -294,7 +294,7 @@ class Runner:
         except Refused as refusal:
             await self._give_up(refusal.code, refusal.detail)
             return
-        if not os.path.isdir(state.workdir):
+        if not os.path.isdir(state.workdir):  # noqa: ASYNC240  one look at a local directory
             await self._give_up("workdir_missing", f"The working directory {state.workdir} is not there any more.")
             return
         driver = DRIVERS[settings.driver]

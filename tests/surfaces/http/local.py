@@ -92,9 +92,7 @@ class LocalServer(LiveServer):
         return self
 
     async def _started(self, port: int | None) -> Server:
-        server = Server(
-            data=self.data, port=port or 0, config=self._config, token=TOKEN, http_protocol=self._protocol
-        )
+        server = Server(data=self.data, port=port or 0, config=self._config, token=TOKEN, http_protocol=self._protocol)
         await server.start()
         return server
 

@@ -46,7 +46,6 @@ class Reading:
         self.types.append(kind)
         self.position = data["seq"]
 
-
     def _resume_text(self, offset: int, text: str) -> None:
         """A snapshot of a long turn has its last part only: what is known before it is kept, unless some is missing."""
         known = self.text[: max(0, offset - self.text_offset)]

@@ -72,7 +72,9 @@ def test_health_and_the_page_need_no_token(server: LocalServer) -> None:
             assert TOKEN not in answer.text
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]", "", "localhost@x"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]", "", "localhost@x"]
+)
 def test_a_foreign_host_is_refused(server: LocalServer, host: str) -> None:
     for path in ("/", "/api/health", "/api/sessions"):
         assert is_problem(server.http.get(path, headers={"host": host}), 403, "forbidden")
@@ -181,7 +183,9 @@ async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None
 # Headers, methods, paths ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/", "/perdure.js", "/api/health", "/api/sessions", "/api/none", "/api/docs", "/none"])
+@pytest.mark.parametrize(
+    "path", ["/", "/perdure.js", "/api/health", "/api/sessions", "/api/none", "/api/docs", "/none"]
+)
 def test_every_answer_carries_headers_that_keep_browsers_careful(server: LocalServer, path: str) -> None:
     for headers in ({}, {"host": "evil.example"}):
         answer = server.http.get(path, headers=headers)
@@ -235,7 +239,9 @@ def test_head_is_get_without_a_body(server: LocalServer) -> None:
     ],
 )
 def test_no_path_leads_out_of_the_pages_files(server: LocalServer, target: str) -> None:
-    assert raw(server, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith((b"HTTP/1.1 404", b"HTTP/1.1 400"))
+    assert raw(server, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(
+        (b"HTTP/1.1 404", b"HTTP/1.1 400")
+    )
 
 
 def raw(server: LocalServer, request: str | bytes) -> bytes:
@@ -267,7 +273,15 @@ def test_a_long_head_that_comes_slowly_is_cut_off_with_an_answer(server: LocalSe
 
 @pytest.mark.parametrize(
     "request_line",
-    ["GET", "GET /", "\x00\x01\x02", "GET / HTTP/9.9", "GET http://evil.example/ HTTP/1.1", "OPTIONS * HTTP/1.1", "BREW / HTTP/1.1"],
+    [
+        "GET",
+        "GET /",
+        "\x00\x01\x02",
+        "GET / HTTP/9.9",
+        "GET http://evil.example/ HTTP/1.1",
+        "OPTIONS * HTTP/1.1",
+        "BREW / HTTP/1.1",
+    ],
 )
 def test_what_is_not_a_request_is_refused(server: LocalServer, request_line: str) -> None:
     answer = raw(server, f"{request_line}\r\nHost: localhost\r\n\r\n")

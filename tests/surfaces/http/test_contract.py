@@ -12,15 +12,12 @@ from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 
-SESSION = """id project agent title summary workdir labels archived state status attached created_at started_at
-last_active_at ended_at duration_ms event_count turn_count turns native_session_id pid model mode models modes error
-parent queue_length pending_prompts waiting_until usage""".split()
-TURN = """turn run_id message_id agent started_at ended_at duration_ms stop_reason exit_code error usage cost_usd context
-context_reason input_bytes""".split()
-PROMPT = "prompt_id kind turn title tool_id input asked_at options questions".split()
-AGENT = "name driver command state reason version capabilities models modes".split()
-PROJECT = "id name path agent permissions limits instructions kickoff history_scope active_session_id".split()
-ACCEPTED = "session_id message_id run_id turn state seq".split()
+SESSION = ["id", "project", "agent", "title", "summary", "workdir", "labels", "archived", "state", "status", "attached", "created_at", "started_at", "last_active_at", "ended_at", "duration_ms", "event_count", "turn_count", "turns", "native_session_id", "pid", "model", "mode", "models", "modes", "error", "parent", "queue_length", "pending_prompts", "waiting_until", "usage"]
+TURN = ["turn", "run_id", "message_id", "agent", "started_at", "ended_at", "duration_ms", "stop_reason", "exit_code", "error", "usage", "cost_usd", "context", "context_reason", "input_bytes"]
+PROMPT = ["prompt_id", "kind", "turn", "title", "tool_id", "input", "asked_at", "options", "questions"]
+AGENT = ["name", "driver", "command", "state", "reason", "version", "capabilities", "models", "modes"]
+PROJECT = ["id", "name", "path", "agent", "permissions", "limits", "instructions", "kickoff", "history_scope", "active_session_id"]
+ACCEPTED = ["session_id", "message_id", "run_id", "turn", "state", "seq"]
 
 
 def fits(value: Any, shape: Any, names: list[str] | None = None) -> Any:
@@ -203,7 +200,12 @@ def test_a_message_is_accepted_once_however_often_it_is_sent(server: LocalServer
     first = server.http.post(path, json={"text": "hang", "message_id": "m/1"})
     assert first.status_code == 202
     accepted = fits(first.json(), shapes.Accepted, ACCEPTED)
-    assert (accepted.session_id, accepted.message_id, accepted.turn, accepted.state) == (session, "m/1", 1, "processing")
+    assert (accepted.session_id, accepted.message_id, accepted.turn, accepted.state) == (
+        session,
+        "m/1",
+        1,
+        "processing",
+    )
     again = server.http.post(path, json={"text": "hang", "message_id": "m/1"})
     assert (again.status_code, again.json()) == (202, first.json())
     assert is_problem(server.http.post(path, json={"text": "other", "message_id": "m/1"}), 409, "conflict")
@@ -297,7 +299,9 @@ def test_a_permission_prompt_is_answered_once(server: LocalServer) -> None:
     path = f"/api/sessions/{session}/prompts/{prompt.prompt_id}"
     for body in ({}, {"option_id": "none"}, {"answers": {}}, {"option_id": 1}):
         assert is_problem(server.http.post(path, json=body), 400, "invalid"), body
-    assert is_problem(server.http.post(f"/api/sessions/{session}/prompts/none", json={"cancel": True}), 404, "not_found")
+    assert is_problem(
+        server.http.post(f"/api/sessions/{session}/prompts/none", json={"cancel": True}), 404, "not_found"
+    )
     allow = next(option["option_id"] for option in prompt.options if option["kind"] == "allow_once")
     answer = server.http.post(path, json={"option_id": allow})
     assert answer.status_code == 200
@@ -379,7 +383,13 @@ def test_projects_are_made_changed_used_and_removed(make_server: Callable[..., L
     fixed = {"fixed": {"path": str(tmp_path)}}
     server = make_server(projects=fixed)
     rule = {"tool": "Bash", "pattern": "git *", "action": "allow"}
-    body = {"name": "My Site", "path": str(tmp_path), "agent": "rehearsal", "permissions": [rule], "kickoff": "{message}"}
+    body = {
+        "name": "My Site",
+        "path": str(tmp_path),
+        "agent": "rehearsal",
+        "permissions": [rule],
+        "kickoff": "{message}",
+    }
     answer = server.http.post("/api/projects", json={**body, "limits": {"turn_timeout_s": 9, "unknown": 1}})
     assert answer.status_code == 201
     project = fits(answer.json(), shapes.Project, PROJECT)

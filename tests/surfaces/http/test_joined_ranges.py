@@ -27,7 +27,9 @@ class Ended(NamedTuple):
 def joined(server: LocalServer) -> Iterator[Ended]:
     session = server.create()
     with server.stream(f"/api/sessions/{session}/events?offset=0") as stream:
-        server.turn(session, "think hm\nstream 60 1\ntool Bash ls\nstream 60 1\nsay f\u00fcr \U0001f600 alle\nstream 20 1")
+        server.turn(
+            session, "think hm\nstream 60 1\ntool Bash ls\nstream 60 1\nsay f\u00fcr \U0001f600 alle\nstream 20 1"
+        )
         server.turn(session, "stream 30 1")
         server.post(f"/api/sessions/{session}/stop", expect=200)
         live = [data for _, _, data in stream.frames()]

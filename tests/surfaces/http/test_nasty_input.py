@@ -68,7 +68,9 @@ def test_a_bad_body_is_refused_and_nothing_is_kept(server: LocalServer, body: by
     server.post(f"/api/sessions/{session}/stop")
 
 
-@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "\u00fc"])
+@pytest.mark.parametrize(
+    "media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "\u00fc"]
+)
 def test_the_kind_of_a_body_is_not_asked_for(server: LocalServer, media: str) -> None:
     headers = {"content-type": media.encode("latin-1")}
     answer = server.http.post("/api/sessions", content=b'{"title": "t"}', headers=headers)
@@ -77,7 +79,8 @@ def test_the_kind_of_a_body_is_not_asked_for(server: LocalServer, media: str) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["a\x00b", "\u2028\u2029", "\U0001f600" * 10, "\r\n\r\ndata: x\n\n", "</script>", "\x1b[2J", "\ufeffx", "e\u0301"]
+    "text",
+    ["a\x00b", "\u2028\u2029", "\U0001f600" * 10, "\r\n\r\ndata: x\n\n", "</script>", "\x1b[2J", "\ufeffx", "e\u0301"],
 )
 def test_any_text_is_kept_as_it_was_sent(server: LocalServer, text: str) -> None:
     label = text.replace("\x00", "")
@@ -96,7 +99,8 @@ def test_any_text_is_kept_as_it_was_sent(server: LocalServer, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    "identity", ["a%2Fb", "%2e%2e", "%00", "%ff%fe", "%ED%A0%80", "a%20b", "x" * 5_000, "s_%F0%9F%98%80", "'; DROP TABLE"]
+    "identity",
+    ["a%2Fb", "%2e%2e", "%00", "%ff%fe", "%ED%A0%80", "a%20b", "x" * 5_000, "s_%F0%9F%98%80", "'; DROP TABLE"],
 )
 def test_an_id_that_does_not_exist_is_not_found_whatever_is_in_it(server: LocalServer, identity: str) -> None:
     for method, path in (
@@ -153,7 +157,9 @@ def test_a_bad_query_is_refused(server: LocalServer, query: str) -> None:
     assert answer.status_code == 400
 
 
-@pytest.mark.parametrize("query", ["q=%00", "q=%ff", 'q="', "q=a OR", "q=*", "q=NEAR(", "q=" + "a " * 3_000, "q=-", "q=\u00fc:x"])
+@pytest.mark.parametrize(
+    "query", ["q=%00", "q=%ff", 'q="', "q=a OR", "q=*", "q=NEAR(", "q=" + "a " * 3_000, "q=-", "q=\u00fc:x"]
+)
 def test_any_words_can_be_searched_for(server: LocalServer, query: str) -> None:
     assert server.http.get(f"/api/sessions?{query}").status_code == 200
 

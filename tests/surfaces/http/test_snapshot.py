@@ -7,7 +7,19 @@ from perdure.surfaces.http import shapes
 from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 
-FIELDS = {"seq", "type", "at", "session_id", "turn", "session", "visible_turns", "parts", "text", "text_offset", "tools"}
+FIELDS = {
+    "seq",
+    "type",
+    "at",
+    "session_id",
+    "turn",
+    "session",
+    "visible_turns",
+    "parts",
+    "text",
+    "text_offset",
+    "tools",
+}
 FIELDS |= {"pending_prompts", "queue"}
 TOOL_FIELDS = {"tool_id", "name", "kind", "title", "status", "input", "parent_tool_id"}
 

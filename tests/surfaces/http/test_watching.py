@@ -98,7 +98,8 @@ def test_a_position_that_is_not_of_this_log_gets_a_snapshot(both: LocalServer, p
 
 
 @pytest.mark.parametrize(
-    "position", ["", "x", "-1", "1.5.", "1.2", "1-", "1-x", "-", "+3", "1 2", "1e3", "\u0661", "9" * 18, "1-" + "9" * 10]
+    "position",
+    ["", "x", "-1", "1.5.", "1.2", "1-", "1-x", "-", "+3", "1 2", "1e3", "\u0661", "9" * 18, "1-" + "9" * 10],
 )
 def test_what_is_not_a_position_is_refused(server: LocalServer, position: str) -> None:
     session = server.create()

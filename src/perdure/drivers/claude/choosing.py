@@ -24,11 +24,9 @@ class Choosing:
         state = self._state
         if state.phase != "open":
             state.wanted.append((config_id, value))
-        elif config_id in launching.LAUNCH_SETTINGS:
-            self._out.tell("config_later", f"{config_id} takes effect when the agent is started again.")
         elif config_id == "model" and self._is_model(value):
             self._out.request("set_model", config_id, value, model=value)
-        elif config_id == "mode" and isinstance(value, str) and value in launching.MODES:
+        elif config_id == "mode" and isinstance(value, str) and value in launching.modes(state.order):
             self._out.request("set_permission_mode", config_id, value, mode=value)
         elif config_id in ("model", "mode"):
             self._refuse(config_id, value, "the agent doesn't know this value")
@@ -40,7 +38,7 @@ class Choosing:
         state = self._state
         wanted, state.wanted = state.wanted, []
         order = state.order
-        if order is not None and order.mode is not None and order.mode not in launching.MODES:
+        if order is not None and order.mode is not None and order.mode not in launching.modes(order):
             self._refuse("mode", order.mode, "the agent doesn't know this value")
         if order is not None and order.model is not None and not launching.is_value(order.model):
             self._refuse("model", order.model, "the agent doesn't know this value")

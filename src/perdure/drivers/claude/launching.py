@@ -18,8 +18,8 @@ MODES = {
     "dontAsk": "Refuse what is not allowed already",
     "bypassPermissions": "Allow everything",
 }
-LAUNCH_SETTINGS = ("trust_project_settings", "extra_args", "agent_teams")
-"""Keys of the configuration that only the next process can heed."""
+SKIPS = "bypassPermissions"
+"""The mode in which nobody is asked: only where a project says so."""
 
 _NAMES = uuid.UUID("6f1c2a52-7f0e-5c0b-9d55-2c1f4a8f3b60")
 _VALUE = re.compile(r"[A-Za-z0-9][\w.:/@\[\]-]*")
@@ -48,22 +48,36 @@ _ENVIRONMENT = {
 
 def command(argv: list[str], order: StartSession, launch_id: str) -> Command:
     # A project's own settings can hold hooks, and these run without asking anybody.
-    trusted = order.config.get("trust_project_settings") is True
+    trusted = order.options.get("trust_project_settings") is True
     line = [*argv, *_FLAGS, "--setting-sources", "user,project,local" if trusted else "user"]
     if is_value(order.model):
         line += ["--model", str(order.model)]
-    if order.mode in MODES:
-        line += ["--permission-mode", str(order.mode)]
+    mode = first_mode(order)
+    if mode is not None:
+        line += ["--permission-mode", mode]
     if order.native_session_id is None:
         line += ["--session-id", session_id(launch_id)]
     else:
         line += ["--resume", order.native_session_id]
-    extra = order.config.get("extra_args")
+    extra = order.options.get("extra_args")
     line += [part for part in (extra if isinstance(extra, list) else []) if isinstance(part, str)]
     environment = dict(_ENVIRONMENT)
-    if order.config.get("agent_teams") is True:
+    if order.options.get("agent_teams") is True:
         environment["CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS"] = "1"
     return Command(line, environment)
+
+
+def modes(order: StartSession | None) -> dict[str, str]:
+    """The modes that this session may be in, with their names."""
+    skips = order is not None and order.options.get("skip_permissions") is True
+    return MODES if skips else {mode: name for mode, name in MODES.items() if mode != SKIPS}
+
+
+def first_mode(order: StartSession) -> str | None:
+    """The mode to begin in: the one that was chosen, if it may be, else the one that the project says."""
+    if order.mode in modes(order):
+        return order.mode
+    return SKIPS if SKIPS in modes(order) else None
 
 
 def session_id(launch_id: str) -> str:

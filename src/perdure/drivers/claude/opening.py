@@ -32,7 +32,7 @@ class Opening:
             return
         state.phase, state.order = "initializing", order
         state.session_id = order.native_session_id or launching.session_id(state.launch_id)
-        state.mode = order.mode if order.mode in launching.MODES else "default"
+        state.mode = launching.first_mode(order) or "default"
         self._out.request("initialize", hooks=None, forwardSubagentText=True)
 
     def initialized(self, response: dict[str, Any], error: str | None) -> None:
@@ -109,7 +109,7 @@ class Opening:
     def _opened(self, capabilities: dict[str, Any], models: dict[str, Any] | None) -> None:
         state = self._state
         assert state.session_id is not None
-        modes = [{"id": id, "name": name} for id, name in launching.MODES.items()]
+        modes = [{"id": id, "name": name} for id, name in launching.modes(state.order).items()]
         self._out.emit(
             SessionOpened(
                 native_session_id=state.session_id,

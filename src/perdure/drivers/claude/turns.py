@@ -82,7 +82,7 @@ class Turns:
         state = self._state
         for order in [order for order in state.held if order.turn == turn]:
             state.held.remove(order)
-            self._out.emit(TurnFinished(turn, "cancelled", leaves=state.leaves))
+            self._out.emit(TurnFinished(turn, "cancelled", sent=False, leaves=state.leaves))
         if state.running is not None and state.running.turn in (turn, OWN_TURN):
             self.interrupt()
 
@@ -202,5 +202,4 @@ class Turns:
         return round(since, 10)
 
     def _refuse(self, order: SendPrompt, code: str, reason: str) -> None:
-        leaves = self._state.leaves
-        self._out.emit(TurnFinished(order.turn, "failed", error_code=code, error_message=reason, leaves=leaves))
+        self._out.emit(TurnFinished(order.turn, "failed", code, reason, sent=False, leaves=self._state.leaves))

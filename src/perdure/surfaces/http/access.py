@@ -45,9 +45,7 @@ class Login(msgspec.Struct):
 class Access:
     """Tokens, cookies and one-time codes of this server."""
 
-    def __init__(
-        self, token: str, store: Store, hosts: set[str], clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, token: str, store: Store, hosts: set[str], clock: Callable[[], float] = time.time) -> None:
         self._token = token.encode()
         self._store = store
         self.hosts = LOOPBACK | hosts

@@ -43,7 +43,12 @@ ENDPOINTS = [
     Endpoint("GET", "/api/health", handlers.health, "Whether the server is up", answers={200: sh.Health}),
     Endpoint("GET", "/api/agents", handlers.list_agents, "The agents of this server", answers={200: sh.AgentList}),
     Endpoint(
-        "GET", "/api/agents/{name:path}", handlers.get_agent, "One agent", answers={200: sh.Agent}, refusals=("not_found",)
+        "GET",
+        "/api/agents/{name:path}",
+        handlers.get_agent,
+        "One agent",
+        answers={200: sh.Agent},
+        refusals=("not_found",),
     ),
     Endpoint("GET", "/api/projects", handlers.list_projects, "All projects", answers={200: sh.ProjectList}),
     Endpoint(

@@ -22,9 +22,7 @@ HEADERS = [
     (b"x-content-type-options", b"nosniff"),
 ]
 _HEAD = b"HTTP/1.1 200 OK\r\n" + b"".join(b"%b: %b\r\n" % header for header in HEADERS) + b"connection: close\r\n\r\n"
-_HEAD_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-)
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class TakeableProtocol(HttpToolsProtocol):
