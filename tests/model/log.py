@@ -40,6 +40,11 @@ class Request:
         return f"<{self.number}: {self.method} {self.path} {self.status} {self.outcome} {said}>"
 
     @property
+    def asks(self) -> bool:
+        """False also for what an agent asks on its own account: a title, a choice of model."""
+        return self.dialect is not None and self.conversation.form is None
+
+    @property
     def conversation(self) -> Conversation:
         if self.dialect is None:
             raise ValueError(f"{self.method} {self.path} asks no model")
@@ -83,16 +88,16 @@ class RequestLog:
 
     @property
     def asked(self) -> list[Request]:
-        """Those that asked the model to answer."""
-        return [request for request in self.all if request.dialect]
+        """Those that asked the model to answer the person."""
+        return [request for request in self.all if request.asks]
 
     def wait(self, fits: Callable[[Request], bool], timeout_s: float = WAIT_S) -> Request:
-        """The first request that asked the model and fits, now or soon."""
+        """The first of those that fits, now or soon."""
         with self._changed:
             found: list[Request] = []
 
             def look() -> bool:
-                found[:] = [request for request in self._all if request.dialect and fits(request)][:1]
+                found[:] = [request for request in self._all if request.asks and fits(request)][:1]
                 return bool(found)
 
             if not self._changed.wait_for(look, timeout_s):

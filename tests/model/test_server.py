@@ -179,7 +179,12 @@ def test_other_paths_are_answered_and_not_counted_as_asking(http: httpx2.Client,
     assert http.post("/v1/messages/count_tokens", json=asking("anthropic", "x")).json()["input_tokens"] > 0
     assert http.get("/v1/models").json()["data"]
     assert http.get("/nowhere").status_code == 404
-    assert model.log.asked == [] and len(model.log.all) == 4
+    form = {
+        "format": {"type": "json_schema", "schema": {"type": "object", "properties": {"title": {"type": "string"}}}}
+    }
+    titled = http.post("/v1/messages", json={**asking("anthropic", "hang", stream=False), "output_config": form}).json()
+    assert json.loads(titled["content"][0]["text"]) == {"title": "scripted"}
+    assert model.log.asked == [] and len(model.log.all) == 5
 
 
 def test_the_log_keeps_no_keys(http: httpx2.Client, model: ModelServer) -> None:

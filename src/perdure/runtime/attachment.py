@@ -65,7 +65,7 @@ class Attachment:
             input_total=checkpoint.input_total,
         )
         attachment.phase = checkpoint.phase
-        if launch is not None and launch.exit() is None:
+        if launch is not None and launch.is_alive():
             written = launch.repair_input()
             missing = checkpoint.input_total - written
             if missing > 0:

@@ -148,10 +148,8 @@ class Launch:
 
     @classmethod
     def find(cls, root: Path, launch_id: str) -> "Launch | None":
-        """A launch of this or an earlier server, alive or not. A folder without its files is none: a server died while
-        it made that, before there was a keeper."""
-        folder = root / launch_id
-        if not _LAUNCH_ID.fullmatch(launch_id) or not all((folder / name).exists() for name in ("in", "out")):
+        """A launch of this or an earlier server, alive or not."""
+        if not _LAUNCH_ID.fullmatch(launch_id) or not (root / launch_id).is_dir():
             return None
         launch = cls(root / launch_id)
         launch._read_ack_step()
@@ -284,8 +282,12 @@ class Launch:
         return os.fstat(self._open_out()).st_size
 
     def read(self, position: int, max_bytes: int) -> bytes:
-        """Bytes from `position` on; empty if there are none yet. What was acknowledged may read as zeros."""
-        return os.pread(self._open_out(), max_bytes, position)
+        """Bytes from `position` on; empty if there are none yet, or never were because the server died while it made
+        the folder. What was acknowledged may read as zeros."""
+        try:
+            return os.pread(self._open_out(), max_bytes, position)
+        except FileNotFoundError:
+            return b""
 
     def _open_out(self) -> int:
         if self._out is None:

@@ -235,9 +235,11 @@ class Journal:
         if self._snapshot is None or self._snapshot[0] != self.last_seq:
             rows = await self.log.store.read_turns(self.state.id, last=SNAPSHOT_TURNS)
             turns = [msgspec.json.decode(row.public) for row in rows]
-            if self.state.turn is not None:
+            current = self.state.turn
+            if current is not None and (self.state.working or (turns and turns[-1]["turn"] == current.turn)):
                 # The running turn is newer in memory, and may have begun while the rows were read.
-                turns = [turn for turn in turns if turn["turn"] != self.state.turn.turn] + [public_turn(self.state.turn)]
+                running = public_turn(current)
+                turns = [turn for turn in turns if turn["turn"] != running["turn"]] + [running]
             seq = self.last_seq
             body = _json.encode(snapshot(self.state, self.view, seq, turns, self.log.stamp()))
             self._snapshot = (seq, self.log.frame(seq, "snapshot", body))

@@ -181,7 +181,8 @@ class Runner:
         if self._todo:
             await self._perform_next(attachment)
             return True
-        if await self._receive(attachment):
+        # Whatever came while output was stored goes first: an order that was not performed yet must not look delivered.
+        if await self._receive(attachment) or self._wakeup.is_set():
             return True
         if self._closed:
             await self._after_close(attachment)

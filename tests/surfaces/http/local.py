@@ -29,7 +29,8 @@ PATHS: dict[str, type[HttpToolsProtocol]] = {"taken_over": TakeableProtocol, "pl
 def settings(**given: Any) -> Config:
     """A configuration without slots, unless they are asked for: `settings(heartbeat_s=0.1)`."""
     sections = {name: given.pop(name) for name in ("limits", "agents", "projects") if name in given}
-    return msgspec.convert({"server": {"slots": 0, "project_slots": 0, **given}, **sections}, Config)
+    server: dict[str, Any] = {"slots": 0, "project_slots": 0, **given}
+    return msgspec.convert({"server": server, **sections}, Config)
 
 
 class Unchunked:

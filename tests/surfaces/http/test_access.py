@@ -8,8 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from perdure.core.errors import Refused
 from perdure.runtime.sessions import Store
-from perdure.surfaces.http.access import CODE_LIFETIME_S, CODES_AT_ONCE, COOKIE, COOKIE_LIFETIME_S, Access, Refused
+from perdure.surfaces.http.access import CODE_LIFETIME_S, CODES_AT_ONCE, COOKIE, COOKIE_LIFETIME_S, Access
 from perdure.surfaces.http.openapi import document
 from tests.harness import WAIT_S
 from tests.surfaces.http.local import TOKEN, LocalServer
@@ -90,7 +91,7 @@ def test_this_machine_may_be_called_by_its_names(server: LocalServer, host: str)
 )
 def test_a_foreign_origin_is_refused(server: LocalServer, origin: str) -> None:
     for method, path in (("GET", "/api/sessions"), ("POST", "/api/sessions"), ("POST", "/api/login"), ("GET", "/")):
-        answer = server.http.request(method, path, headers={"origin": origin.encode("latin-1")})
+        answer = server.http.request(method, path, headers={b"origin": origin.encode("latin-1")})
         assert is_problem(answer, 403, "forbidden")
 
 
@@ -104,7 +105,7 @@ def test_a_configured_host_is_allowed(make_server: Callable[..., LocalServer]) -
     assert server.http.get("/api/sessions", headers={"host": "perdure.example"}).status_code == 200
 
 
-# Signing in ------------------------------------------------------------------------------------------------------------
+# Signing in ---------------------------------------------------------------------------------------------------------
 
 
 def sign_in(server: LocalServer, client: httpx2.Client) -> httpx2.Response:
@@ -180,7 +181,7 @@ async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None
     await store.close()
 
 
-# Headers, methods, paths ------------------------------------------------------------------------------------------------
+# Headers, methods, paths --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,98 @@ from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 
-SESSION = ["id", "project", "agent", "title", "summary", "workdir", "labels", "archived", "state", "status", "attached", "created_at", "started_at", "last_active_at", "ended_at", "duration_ms", "event_count", "turn_count", "turns", "native_session_id", "pid", "model", "mode", "models", "modes", "error", "parent", "queue_length", "pending_prompts", "waiting_until", "usage"]
-TURN = ["turn", "run_id", "message_id", "agent", "started_at", "ended_at", "duration_ms", "stop_reason", "exit_code", "error", "usage", "cost_usd", "context", "context_reason", "input_bytes"]
-PROMPT = ["prompt_id", "kind", "turn", "title", "tool_id", "input", "asked_at", "options", "questions"]
-AGENT = ["name", "driver", "command", "state", "reason", "version", "capabilities", "models", "modes"]
-PROJECT = ["id", "name", "path", "agent", "permissions", "limits", "instructions", "kickoff", "history_scope", "active_session_id"]
-ACCEPTED = ["session_id", "message_id", "run_id", "turn", "state", "seq"]
+SESSION = [
+    "id",
+    "project",
+    "agent",
+    "title",
+    "summary",
+    "workdir",
+    "labels",
+    "archived",
+    "state",
+    "status",
+    "attached",
+    "created_at",
+    "started_at",
+    "last_active_at",
+    "ended_at",
+    "duration_ms",
+    "event_count",
+    "turn_count",
+    "turns",
+    "native_session_id",
+    "pid",
+    "model",
+    "mode",
+    "models",
+    "modes",
+    "error",
+    "parent",
+    "queue_length",
+    "pending_prompts",
+    "waiting_until",
+    "usage",
+]
+TURN = [
+    "turn",
+    "run_id",
+    "message_id",
+    "agent",
+    "started_at",
+    "ended_at",
+    "duration_ms",
+    "stop_reason",
+    "exit_code",
+    "error",
+    "usage",
+    "cost_usd",
+    "context",
+    "context_reason",
+    "input_bytes",
+]
+PROMPT = [
+    "prompt_id",
+    "kind",
+    "turn",
+    "title",
+    "tool_id",
+    "input",
+    "asked_at",
+    "options",
+    "questions",
+]
+AGENT = [
+    "name",
+    "driver",
+    "command",
+    "state",
+    "reason",
+    "version",
+    "capabilities",
+    "models",
+    "modes",
+]
+PROJECT = [
+    "id",
+    "name",
+    "path",
+    "agent",
+    "permissions",
+    "limits",
+    "instructions",
+    "kickoff",
+    "history_scope",
+    "active_session_id",
+]
+ACCEPTED = [
+    "session_id",
+    "message_id",
+    "run_id",
+    "turn",
+    "state",
+    "seq",
+]
 
 
 def fits(value: Any, shape: Any, names: list[str] | None = None) -> Any:
@@ -26,7 +112,7 @@ def fits(value: Any, shape: Any, names: list[str] | None = None) -> Any:
     return msgspec.convert(value, shape)
 
 
-# Sessions ----------------------------------------------------------------------------------------------------------------
+# Sessions -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_session_without_a_message_waits_for_one(server: LocalServer, tmp_path: Path) -> None:
@@ -148,7 +234,7 @@ def test_stop_ends_a_session_at_once_and_again_is_harmless(server: LocalServer) 
     assert stopped.turns[0].stop_reason == "cancelled"
 
 
-# Lists -------------------------------------------------------------------------------------------------------------------
+# Lists --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_list_comes_in_pages_newest_activity_first(server: LocalServer) -> None:
@@ -156,7 +242,8 @@ def test_a_list_comes_in_pages_newest_activity_first(server: LocalServer) -> Non
     seen: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
-        query = {"label": "paged", "limit": 2, **({"cursor": cursor} if cursor else {})}
+        query: dict[str, str | int] = {"label": "paged", "limit": 2}
+        query.update({"cursor": cursor} if cursor else {})
         page = fits(server.http.get("/api/sessions", params=query).json(), shapes.SessionList)
         assert len(page.sessions) <= 2
         seen += [session.id for session in page.sessions]
@@ -191,7 +278,7 @@ def test_a_list_is_filtered_and_searched(server: LocalServer, tmp_path: Path) ->
     assert ids("parent=none") == ids("agent=none") == set()
 
 
-# Messages ----------------------------------------------------------------------------------------------------------------
+# Messages -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_message_is_accepted_once_however_often_it_is_sent(server: LocalServer) -> None:
@@ -286,7 +373,7 @@ def test_a_message_sent_at_once_many_times_is_taken_once(server: LocalServer) ->
     server.post(f"/api/sessions/{session}/stop")
 
 
-# Prompts, settings, reading ------------------------------------------------------------------------------------------------
+# Prompts, settings, reading -----------------------------------------------------------------------------------------
 
 
 def test_a_permission_prompt_is_answered_once(server: LocalServer) -> None:
@@ -297,7 +384,8 @@ def test_a_permission_prompt_is_answered_once(server: LocalServer) -> None:
     assert (prompt.kind, prompt.turn, prompt.questions) == ("permission", 1, [])
     assert {"option_id", "name", "kind"} <= set(prompt.options[0])
     path = f"/api/sessions/{session}/prompts/{prompt.prompt_id}"
-    for body in ({}, {"option_id": "none"}, {"answers": {}}, {"option_id": 1}):
+    bad: list[dict[str, Any]] = [{}, {"option_id": "none"}, {"answers": {}}, {"option_id": 1}]
+    for body in bad:
         assert is_problem(server.http.post(path, json=body), 400, "invalid"), body
     assert is_problem(
         server.http.post(f"/api/sessions/{session}/prompts/none", json={"cancel": True}), 404, "not_found"
@@ -376,7 +464,7 @@ def test_a_session_explains_itself(server: LocalServer) -> None:
     assert fits(server.get(path), shapes.Explanation).why == "It ended as stopped."
 
 
-# Projects ------------------------------------------------------------------------------------------------------------------
+# Projects -----------------------------------------------------------------------------------------------------------
 
 
 def test_projects_are_made_changed_used_and_removed(make_server: Callable[..., LocalServer], tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """After compaction every position is still served: a position inside a joined range gets the rest of it."""
 
 import json
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,7 +23,7 @@ class Ended(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def joined(server: LocalServer) -> Iterator[Ended]:
+def joined(server: LocalServer) -> Ended:
     session = server.create()
     with server.stream(f"/api/sessions/{session}/events?offset=0") as stream:
         server.turn(
@@ -38,7 +37,7 @@ def joined(server: LocalServer) -> Iterator[Ended]:
     # What is in memory would be served as it was: let go of it.
     server.ask(lambda: server.server.log.evict(-1))
     assert server.ask(lambda: session not in server.server.log.journals)
-    yield Ended(session, live, live[-1]["seq"])
+    return Ended(session, live, live[-1]["seq"])
 
 
 def said(events: list[Any]) -> list[tuple[str, int | None, str]]:

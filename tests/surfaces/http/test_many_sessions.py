@@ -104,9 +104,11 @@ def test_the_stream_over_all_sessions_carries_state_changes_only_each_once(both:
     seen: dict[str, list[tuple[int, str]]] = {first: [], second: []}
     while not all(any(kind == "waiting_for_input" for _, kind in seen[session]) for session in (first, second)):
         received = cut_after(both, "/api/events?all=true", position, chance.randint(1, 3_000), chance.uniform(0, 0.2))
-        for position, kind, data in whole_frames(received):
+        for identity, kind, data in whole_frames(received):
             seen.setdefault(data["session_id"], []).append((data["seq"], kind))
-    for session, events in seen.items():
+            position = identity
+    for session in (first, second):
+        events = seen[session]
         expected = [(event["seq"], event["type"]) for event in both.log(session) if event["type"] in CHANGES]
         assert events == expected[: len(events)], f"seed {seed}"
         assert "assistant_text" not in {kind for _, kind in events}

@@ -72,7 +72,7 @@ def test_a_bad_body_is_refused_and_nothing_is_kept(server: LocalServer, body: by
     "media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "\u00fc"]
 )
 def test_the_kind_of_a_body_is_not_asked_for(server: LocalServer, media: str) -> None:
-    headers = {"content-type": media.encode("latin-1")}
+    headers = {b"content-type": media.encode("latin-1")}
     answer = server.http.post("/api/sessions", content=b'{"title": "t"}', headers=headers)
     assert answer.status_code == 201
     assert answer.json()["title"] == "t"

@@ -1,11 +1,12 @@
 """The OpenAPI document is true: what it describes is there, and generated requests get only documented answers."""
 
 import re
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
+from schemathesis import Case as AnyCase
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -20,17 +21,18 @@ from tests.surfaces.http.local import TOKEN, LocalServer
 EXAMPLES = 20
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ENDLESS = r"/events$"
+Case = AnyCase[Any]
 
 described = schemathesis.openapi.from_dict(document())
 schema = described.exclude(path_regex=ENDLESS)
 
 
 @pytest.fixture(scope="module")
-def known(server: LocalServer) -> Iterator[dict[str, str]]:
+def known(server: LocalServer) -> dict[str, str]:
     """Ids that exist, so that not every generated request ends at 404."""
     session = server.create(title="known")
     server.turn(session, "say hello")
-    yield {"session_id": session, "name": "rehearsal", "project_id": "none", "message_id": "m", "prompt_id": "p"}
+    return {"session_id": session, "name": "rehearsal", "project_id": "none", "message_id": "m", "prompt_id": "p"}
 
 
 @schema.parametrize()
@@ -42,16 +44,14 @@ def known(server: LocalServer) -> Iterator[dict[str, str]]:
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_generated_requests_get_documented_answers(
-    case: schemathesis.Case, server: LocalServer, known: dict[str, str]
-) -> None:
+def test_generated_requests_get_documented_answers(case: Case, server: LocalServer, known: dict[str, str]) -> None:
     send(case, server)
     if case.path_parameters and case.method != "DELETE" and not case.path.endswith("/stop"):
         case.path_parameters.update({name: known[name] for name in case.path_parameters})
         send(case, server)
 
 
-def send(case: schemathesis.Case, server: LocalServer) -> None:
+def send(case: Case, server: LocalServer) -> None:
     response = case.call(base_url=server.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30)
     case.validate_response(response, checks=CHECKS)
 

@@ -24,7 +24,7 @@ def gathered(server: LocalServer, session: str) -> int:
         pipes = [viewer._pipe for viewer in server.server.log.journals[session].viewers]
         return [pipe._size if hasattr(pipe, "_size") else pipe.get_write_buffer_size() for pipe in pipes]
 
-    return max(server.ask(sizes))
+    return int(max(server.ask(sizes)))
 
 
 def test_a_viewer_that_never_reads_slows_nobody_and_later_catches_up_by_a_snapshot(both: LocalServer) -> None:

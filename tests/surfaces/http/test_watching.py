@@ -47,7 +47,7 @@ def test_a_viewer_cut_off_a_hundred_times_ends_with_the_same_text(both: LocalSer
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     session = both.create()
-    both.send(session, "think first\nstream 1500 4\ntool Bash ls\nsay the end")
+    both.send(session, "think first\nstream 1200 4\ntool Bash ls\nsay the end")
     reading, position, cuts = Reading(), None, 0
     while "waiting_for_input" not in reading.types:
         # Most cuts are small; a large one now and then lets a snapshot through.
@@ -105,7 +105,7 @@ def test_what_is_not_a_position_is_refused(server: LocalServer, position: str) -
     session = server.create()
     by_query = server.http.get(events(session), params={"offset": position})
     assert (by_query.status_code, by_query.json()["code"]) == (400, "invalid")
-    by_header = server.http.get(events(session), headers={"last-event-id": position.encode()})
+    by_header = server.http.get(events(session), headers={b"last-event-id": position.encode()})
     assert by_header.status_code == 400
 
 

@@ -28,6 +28,8 @@ class Choosing:
             self._out.request("set_model", config_id, value, model=value)
         elif config_id == "mode" and isinstance(value, str) and value in launching.modes(state.order):
             self._out.request("set_permission_mode", config_id, value, mode=value)
+        elif config_id == "mode" and value == launching.SKIPS:
+            self._refuse(config_id, value, "permissions are skipped only where the project's settings say so")
         elif config_id in ("model", "mode"):
             self._refuse(config_id, value, "the agent doesn't know this value")
         else:

@@ -99,11 +99,11 @@ class ProjectChanges(Struct, kw_only=True):
 
     name: Name | UnsetType = UNSET
     path: PathText | UnsetType = UNSET
-    agent: Name | None | UnsetType = UNSET
+    agent: Name | UnsetType | None = UNSET
     permissions: list[Rule] | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
-    instructions: str | None | UnsetType = UNSET
-    kickoff: str | None | UnsetType = UNSET
+    instructions: str | UnsetType | None = UNSET
+    kickoff: str | UnsetType | None = UNSET
     history_scope: Literal["all", "agent"] | UnsetType = UNSET
 
 

@@ -231,7 +231,7 @@ async def answer_prompt(request: Request) -> Response:
     return reply(await verbs(request).answer(request.path_params["session_id"], command))
 
 
-# Reading --------------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------------------------
 
 
 async def get_log(request: Request) -> Response:
@@ -267,7 +267,7 @@ async def explain(request: Request) -> Response:
     return reply(await verbs(request).explain(request.path_params["session_id"]))
 
 
-# Signing in -------------------------------------------------------------------------------------------------------------
+# Signing in ---------------------------------------------------------------------------------------------------------
 
 
 def access_of(request: Request) -> Access:

@@ -1,4 +1,4 @@
-"""Reading what others send: bodies into structs, queries into values. A mistake becomes a sentence that says what to do."""
+"""Reading what others send: bodies into structs, queries into values. A mistake becomes a sentence: what to do."""
 
 from typing import Any, TypeVar
 

@@ -1,4 +1,4 @@
-"""The table of endpoints: method, path, handler, what it takes and what it answers. The OpenAPI document is read from it.
+"""The table of endpoints: method, path, handler, what it takes and answers. The OpenAPI document is read from it.
 
 Ids that people or agents choose may have slashes in them (`:path`); a session's never has.
 """

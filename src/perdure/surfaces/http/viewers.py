@@ -1,8 +1,8 @@
 """Viewers: connections that watch. They never drive anything, and a slow one costs nobody else anything.
 
 Above: streams.py decides where a viewer begins. Below: a journal's shared frames and a transport. A viewer is a cursor:
-woken once per commit, it writes what has gathered since, which is the same bytes for all who are at the same place. When
-its transport is full it is left alone; if by then the tail no longer holds what it missed, it gets a snapshot.
+woken once per commit, it writes what has gathered since, which is the same bytes for all who are at the same place.
+When its transport is full it is left alone; if by then the tail no longer holds what it missed, it gets a snapshot.
 """
 
 import asyncio
