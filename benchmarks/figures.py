@@ -1,7 +1,7 @@
 """What a process has used, as the kernel counts it.
 
-Above: every scenario, and the demo in reference.py. Below: /proc (Linux only). It deliberately samples nothing by itself:
-whoever measures reads before and after.
+Above: every scenario, and the demo in reference.py. Below: /proc (Linux only). It deliberately samples nothing by
+itself: whoever measures reads before and after.
 """
 
 import time

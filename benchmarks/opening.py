@@ -74,7 +74,7 @@ class Writer:
         # What ends the turn is two events.
         count = EVENTS_PER_TURN - (journal.last_seq - before) - 2
         deltas = [ev.AssistantText(turn=number, block=0, delta=DELTA) for _ in range(count)]
-        await journal.record_deltas(deltas, self._checkpoint())
+        assert await journal.record_deltas(deltas, self._checkpoint(), lambda state: state.working)
         await self._observe(TurnFinished(number, "end_turn"))
 
     async def close(self) -> None:
@@ -108,10 +108,10 @@ def open_cold(server: Subject, session: str) -> tuple[float, float, int]:
     stream = server.server.watch(session)
     next(stream.frames())
     shown = time.perf_counter()
-    found = server.server.session(session)
+    answer = server.server.http.get(f"/api/sessions/{session}")
     done = time.perf_counter()
     stream.close()
-    return (shown - began) * 1000, (done - shown) * 1000, int(found["event_count"])
+    return (shown - began) * 1000, (done - shown) * 1000, int(answer.json()["event_count"])
 
 
 def long_sessions(folder: Path, agent: Path, quick: bool) -> list[Row]:

@@ -1,6 +1,6 @@
 """Scenario g: the parts by themselves, by the scripts that measure each: keeper, store and driver.
 
-Above: bench.py. Below: the scripts, in processes of their own. They print their own tables, which are shown as they are.
+Above: bench.py. Below: the scripts, in processes of their own. They print their own tables, shown as they are.
 """
 
 import os
@@ -17,6 +17,7 @@ def scripts(quick: bool) -> list[list[str]]:
         ["keeper_throughput.py", "200000" if quick else "1000000"],
         ["store_throughput.py", "--seconds", "0.5" if quick else "2"],
         ["acp_parse.py", "--updates", "20000" if quick else "200000"],
+        ["claude_parse.py", "--deltas", "20000" if quick else "200000"],
     ]
 
 

@@ -37,6 +37,7 @@ class Subject:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.server.http.close()
         self.server.stop()
 
     @property

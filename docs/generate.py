@@ -163,21 +163,32 @@ def setting_rows(kind: type, defaults: Any = None) -> Iterator[tuple[str, ...]]:
         yield f"`{field.name}`", unit(field.name), shown_default(field, defaults), words
 
 
+def setting_sections() -> Iterator[tuple[str, type]]:
+    """Each table of perdure.toml, with those that lie in others; limits look the same wherever they are given."""
+    tops = (
+        ("server", config.ServerSettings),
+        ("limits", config.Limits),
+        ("agents.NAME", config.AgentSettings),
+        ("projects.NAME", config.ProjectSettings),
+    )
+    for name, kind in tops:
+        yield f"[{name}]", kind
+        for inner, hint in get_type_hints(kind, include_extras=True).items():
+            _, bare = described(hint)
+            if isinstance(bare, type) and issubclass(bare, msgspec.Struct) and bare is not config.Limits:
+                yield f"[{name}.{inner}]", bare
+
+
 def settings_page() -> str:
     heads = ("setting", "unit", "default", "what it does")
-    sections = (
-        ("[server]", config.ServerSettings, None),
-        ("[limits]", config.Limits, config.DEFAULT_LIMITS),
-        ("[agents.NAME]", config.AgentSettings, None),
-        ("[projects.NAME]", config.ProjectSettings, None),
-    )
     blocks: list[list[str]] = [
         [
             "Settings are read at the start from `perdure.toml` in the data directory, or from the file that",
             "`--config` names. A setting that is not known is an error, so that a misspelt one is noticed.",
         ]
     ]
-    for name, kind, defaults in sections:
+    for name, kind in setting_sections():
+        defaults = config.DEFAULT_LIMITS if kind is config.Limits else None
         blocks += [[f"## {name}", "", sentence(kind)], table(heads, setting_rows(kind, defaults))]
     rule_words = (
         ("`tool`", "The tool's name; `*` and `?` stand for anything."),

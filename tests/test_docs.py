@@ -52,7 +52,7 @@ def test_every_event_says_what_it_means() -> None:
 
 def test_every_setting_has_its_row_and_a_sentence() -> None:
     rows = first_cells("settings.md")
-    for kind in (config.ServerSettings, config.Limits, config.AgentSettings, config.ProjectSettings):
+    for _, kind in generate.setting_sections():
         for name, _, _, words in generate.setting_rows(kind):
             assert name.strip("`") in rows
             assert words.endswith("."), name

@@ -116,14 +116,39 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     heartbeat_s: Annotated[float, Meta(gt=0, description="How often a stream shows that it is alive.")] = 15
 
 
+class AgentOptions(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What only perdure.toml may say of how an agent runs: some of it runs code or skips questions."""
+
+    trust_project_settings: Annotated[
+        bool, Meta(description="Heed the settings that lie in the working directory. Their hooks run without asking.")
+    ] = False
+    skip_permissions: Annotated[bool, Meta(description="Let the agent do everything without asking.")] = False
+    agent_teams: Annotated[bool, Meta(description="Turn Claude Code's experimental agent teams on.")] = False
+    extra_args: Annotated[list[str], Meta(description="More arguments for the agent's command line.")] = []
+
+
 class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     """One agent: a name for a driver and a command."""
 
-    driver: Annotated[str, Meta(description="How it is spoken to: `acp`.")]
+    driver: Annotated[
+        str,
+        Meta(
+            description="How it is spoken to: `acp`, `claude-stream`, `claude-resume`, or `claude`, which leaves the "
+            "choice between the last two to the project or to SESSION_RUNNER_MODE."
+        ),
+    ]
     command: Annotated[list[str], Meta(min_length=1, description="The program and its arguments.")]
+    fallbacks: Annotated[
+        list[list[str]], Meta(description="Commands to try, in order, where the first program is not there.")
+    ] = []
     env: Annotated[dict[str, str], Meta(description="Environment, besides a small base (PATH, HOME, LANG ...).")] = {}
     resume: Annotated[Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")] = (
         "auto"
+    )
+    model: Annotated[str | None, Meta(description="The model of sessions that name none.")] = None
+    mode: Annotated[str | None, Meta(description="The mode of sessions that name none.")] = None
+    options: Annotated[AgentOptions, Meta(description="How it runs; see below.")] = msgspec.field(
+        default_factory=AgentOptions
     )
 
 
@@ -143,6 +168,13 @@ class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     kickoff: Annotated[str | None, Meta(description="A template for a session's first message.")] = None
     history_scope: Annotated[Literal["all", "agent"], Meta(description="What an agent is given of the history.")] = (
         "all"
+    )
+    runner_mode: Annotated[
+        Literal["streaming", "resume"] | None,
+        Meta(description="How Claude Code runs here: one process for all turns, or one for each."),
+    ] = None
+    options: Annotated[AgentOptions, Meta(description="How agents run here, on top of the agent's own.")] = (
+        msgspec.field(default_factory=AgentOptions)
     )
 
 

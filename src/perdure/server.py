@@ -82,7 +82,7 @@ class Server:
         self.log = Log(self.store)
         self.log.generation = await self.store.claim()
         self.log.epoch = self.directory.epoch()
-        agents = Agents(self.config.agents, data, self.config.server.agent)
+        agents = Agents(self.config.agents, data, self.config.server.agent, os.environ.get("SESSION_RUNNER_MODE"))
         projects = Projects(self.store, self.config.projects)
         await projects.load()
         self.host = Host(self.log, agents, projects, self.config, data)

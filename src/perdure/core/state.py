@@ -122,6 +122,12 @@ class Session(Struct, kw_only=True):
     bindings: dict[str, Binding] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     poisoned: list[str] = field(default_factory=list)
+    drivers: dict[str, str] = field(default_factory=dict)
+    """Agents that fell back to another driver in this session."""
+    background_tasks: int = 0
+    """What the process still does between turns: it is not suspended meanwhile."""
+    waits: int = 0
+    """How often in a row a turn was put off until a limit resets."""
     usage: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -18,7 +18,7 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.clock import seconds
 from perdure.core.errors import Refused, StoreError
-from perdure.core.observations import SessionOpened
+from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
 from perdure.core.session import Decision, World, decide
 from perdure.core.transcript import History
 from perdure.drivers.base import CloseSession
@@ -29,6 +29,7 @@ from perdure.runtime.attachment import READ_BYTES, Attachment
 from perdure.runtime.compactor import Compactor
 from perdure.runtime.launch import Launch, LaunchLimits
 from perdure.runtime.log import Journal, Log
+from perdure.runtime.probe import Probed
 from perdure.runtime.projects import Projects
 from perdure.runtime.runner import Runner
 from perdure.stores.base import Found, Query
@@ -74,6 +75,9 @@ class Host:
         self.launches_root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, body in (await self.log.store.documents("agent")).items():
             self.agents.abilities[name] = msgspec.json.decode(body, type=Abilities)
+        for name, body in (await self.log.store.documents("probe")).items():
+            self.agents.probed[name] = msgspec.json.decode(body, type=Probed)
+        self._background(self._probe())
         self.log.on_turn_ended = self.compactor.add
         self.compactor.start()
         rows = await self.log.store.launches()
@@ -91,6 +95,13 @@ class Host:
                 self.retire(attachment)
         await self._take_up_sessions()
         self._ticking = asyncio.create_task(self._tick_for_ever(), name="host clock")
+
+    async def _probe(self) -> None:
+        known = dict(self.agents.probed)
+        await self.agents.probe()
+        for name, probed in self.agents.probed.items():
+            if known.get(name) != probed:
+                await self.log.store.put_document("probe", name, msgspec.json.encode(probed))
 
     async def _sweep(self, living: set[str]) -> None:
         """End what still carries the mark of a launch of ours that is over, and remove its folder."""
@@ -183,16 +194,34 @@ class Host:
             rules=tuple(self.projects.rules(state.project)),
         )
 
-    def learn(self, agent: str, fact: SessionOpened) -> None:
+    def driver_name(self, state: st.Session, agent: str) -> str:
+        """How this session speaks to an agent: as it fell back to, as the project says, or as the agent is set up."""
+        return state.drivers.get(agent) or self.agents.driver(agent, self.projects.runner_mode(state.project))
+
+    def start_defaults(self, state: st.Session, agent: str) -> tuple[str | None, str | None, dict[str, Any]]:
+        """Model, mode and options with which an agent starts: the session's own first, then the agent's."""
+        settings = self.agents.settings(agent)
+        options = {**msgspec.to_builtins(settings.options), **self.projects.options(state.project)}
+        return state.model or settings.model, state.mode or settings.mode, options
+
+    def learn(self, agent: str, fact: Any) -> None:
         """Keep what an agent says of itself, so that the next decision and the agent list know it."""
-        known = Abilities(
-            can_resume=bool(fact.capabilities.get("can_resume", True)),
-            version=fact.capabilities.get("version"),
-            capabilities=fact.capabilities,
-            models=fact.models,
-            modes=fact.modes,
-        )
-        if self.agents.abilities.get(agent) != known:
+        before = self.agents.abilities.get(agent, Abilities())
+        known = before
+        if isinstance(fact, SessionOpened):
+            known = Abilities(
+                can_resume=bool(fact.capabilities.get("can_resume", True)),
+                version=fact.capabilities.get("version"),
+                capabilities=fact.capabilities,
+                models=fact.models,
+                modes=fact.modes,
+                login_problem=before.login_problem,
+            )
+        elif isinstance(fact, TurnFinished | StartFailed):
+            code = fact.error_code if isinstance(fact, TurnFinished) else fact.code
+            message = fact.error_message if isinstance(fact, TurnFinished) else fact.message
+            known = msgspec.structs.replace(before, login_problem=message if code == "needs_login" else None)
+        if before != known:
             self.agents.abilities[agent] = known
             body = msgspec.json.encode(known)
             self._background(self.log.store.put_document("agent", agent, body))

@@ -22,12 +22,14 @@ spawned the agent dies.
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import select
 import signal
 import socket
 import sys
+import termios
 import time
 from collections.abc import Callable
 
@@ -201,6 +203,13 @@ class Feed:
         self._closing = True
         self.push()
 
+    def taken(self) -> int:
+        """How much was read, once nobody reads any more: what still lies in the pipe surely never reached the agent."""
+        if not LINUX:
+            return self.fed
+        unread = fcntl.ioctl(self.pipe, termios.FIONREAD, bytes(4))
+        return self.fed - int.from_bytes(unread, sys.byteorder)
+
     def push(self) -> None:
         while self.blocked():
             chunk = os.pread(self._source, min(CHUNK_BYTES, self._whole - self.fed), self.fed)
@@ -210,6 +219,7 @@ class Feed:
                 return
             except BrokenPipeError:
                 # The agent closed its stdin. It may still work and talk: this is no reason to end it.
+                self.fed = self.taken()
                 self.finished = True
         if self._closing:
             self.finished = True
@@ -615,7 +625,7 @@ class Keeper:
     def _finish(self, how: str, error: str | None) -> None:
         status = self._status
         if self._feed is not None:
-            self._fed = self._feed.fed
+            self._fed = self._feed.taken()
         record: dict[str, object] = {
             "how": how,
             "exit_code": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,

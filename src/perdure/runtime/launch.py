@@ -84,7 +84,7 @@ class Exit(Struct, frozen=True):
     error: str | None
     ended_at: str
     in_fed: int | None = None
-    """How much of `in` the agent's stdin took; what lies beyond surely never reached it."""
+    """How much of `in` the agent took; what lies beyond surely never reached it."""
 
 
 class _Line(asyncio.Protocol):

@@ -269,9 +269,7 @@ def listed(state: st.Session, event_count: int) -> Listed:
 class Log:
     """All journals of this server."""
 
-    def __init__(
-        self, store: Store, clock: Callable[[], float] = time.time, wakeups: Wakeups | None = None
-    ) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time, wakeups: Wakeups | None = None) -> None:
         self.store = store
         self.now = clock
         self.generation = 0

@@ -4,18 +4,24 @@ Above: the runner. Below: the journal's state, and the history where a fresh tur
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from perdure.core import events as ev
+from perdure.core.state import Session
 from perdure.core.transcript import History, compose
 from perdure.core.view import visible_turns
 from perdure.drivers.base import AnswerPrompt, CancelTurn, Order, SendPrompt, SetConfig, StartSession
 from perdure.runtime.log import Journal
 
+Defaults = Callable[[Session, str], tuple[str | None, str | None, dict[str, Any]]]
+"""(session, agent): the model, mode and options with which the agent starts."""
+
 
 class Orders:
-    def __init__(self, journal: Journal, history: Callable[[str], Awaitable[History]]) -> None:
+    def __init__(self, journal: Journal, history: Callable[[str], Awaitable[History]], defaults: Defaults) -> None:
         self._journal = journal
         self._history = history
+        self._defaults = defaults
 
     async def of(self, event: ev.Event) -> list[Order]:
         state, turn = self._journal.state, self._journal.state.turn
@@ -34,12 +40,14 @@ class Orders:
 
     def start(self, native_session_id: str | None) -> StartSession:
         state = self._journal.state
+        model, mode, options = self._defaults(state, state.agent)
         return StartSession(
             workdir=state.workdir,
             native_session_id=native_session_id,
-            model=state.model,
-            mode=state.mode,
-            config=state.config,
+            model=model,
+            mode=mode,
+            config={key: value for key, value in state.config.items() if key not in ("model", "mode")},
+            options=options,
         )
 
     async def prompt(self) -> SendPrompt:

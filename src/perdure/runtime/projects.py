@@ -71,6 +71,15 @@ class Projects:
         settings = self.all().get(project) if project else None
         return settings.limits if settings else Limits()
 
+    def runner_mode(self, project: str | None) -> str | None:
+        settings = self.all().get(project) if project else None
+        return settings.runner_mode if settings else None
+
+    def options(self, project: str | None) -> dict[str, Any]:
+        """What the project says of how agents run. Only perdure.toml may: such a project can't be made over the API."""
+        settings = self._configured.get(project) if project else None
+        return msgspec.to_builtins(settings.options) if settings else {}
+
     def any_ends_idle(self) -> bool:
         return any(project.limits.on_idle == "end" for project in self.all().values())
 

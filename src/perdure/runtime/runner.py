@@ -17,7 +17,7 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.clock import seconds
 from perdure.core.errors import Fenced, Refused, StoreFull
-from perdure.core.observations import AgentExited, SessionOpened
+from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
 from perdure.core.observe import deltas_only, observe
 from perdure.core.session import Decision, decide
 from perdure.core.state import Session
@@ -59,7 +59,7 @@ class Runner:
         self._faults = 0
         self._long_orphan = False
         self._launched_at = 0.0
-        self._orders = Orders(journal, host.history)
+        self._orders = Orders(journal, host.history, host.start_defaults)
         journal.follower = self._follow
         self.task: asyncio.Task[None] | None = None
 
@@ -262,7 +262,7 @@ class Runner:
     def _notice(self, observations: Sequence[Any]) -> None:
         """What the host remembers of an agent, and how long its keeper waits while a person is asked."""
         for fact in observations:
-            if isinstance(fact, SessionOpened) and self.attachment is not None:
+            if isinstance(fact, SessionOpened | StartFailed | TurnFinished) and self.attachment is not None:
                 self.host.learn(self.attachment.agent, fact)
         long_orphan = bool(self.journal.state.prompts)
         if long_orphan != self._long_orphan and self.attachment is not None and self.attachment.launch is not None:
@@ -291,14 +291,14 @@ class Runner:
             return
         assert turn is not None
         try:
-            settings = self.host.agents.require(turn.agent)
+            program = self.host.agents.require(turn.agent)
         except Refused as refusal:
             await self._give_up(refusal.code, refusal.detail)
             return
         if not os.path.isdir(state.workdir):  # noqa: ASYNC240  one look at a local directory
             await self._give_up("workdir_missing", f"The working directory {state.workdir} is not there any more.")
             return
-        driver = DRIVERS[settings.driver]
+        driver = DRIVERS[self.host.driver_name(state, turn.agent)]
         launch_id = self.host.new_launch_id()
         order = self._orders.start(turn.native_session_id if turn.context == "resumed" else None)
         attachment = Attachment(
@@ -331,7 +331,7 @@ class Runner:
         self.attachment = attachment
         self._killed, self._kill_reason, self._cancelled_again, self._long_orphan = False, None, False, False
         self._launched_at = self.host.log.now()
-        await self._spawn(attachment, driver.command(settings.command, order, launch_id), lines)
+        await self._spawn(attachment, driver.command(program.argv, order, launch_id), lines)
 
     async def _spawn(self, attachment: Attachment, command: Any, lines: list[bytes]) -> None:
         spec = LaunchSpec(

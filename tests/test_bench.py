@@ -1,0 +1,90 @@
+"""The benchmarks run: each scenario with the smallest numbers. No timing is asserted, only that it is all there."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from benchmarks import bench, opening, parts, resting, streaming
+from benchmarks.load import Report
+from benchmarks.reference import Outcome
+from benchmarks.streaming import Load
+from benchmarks.subject import Subject
+from benchmarks.table import Row, aligned
+
+NOTHING_WRONG = Report(
+    viewers=2, frames=20, marks=20, lost=0, doubled=0, skipped=0, broken=0, unequal=0,
+    p50_ms=1.0, p99_ms=2.0, max_ms=3.0, read_s=1.0, cpu_s=0.1,
+)  # fmt: skip
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Path:
+    return streaming.compiled_agent(tmp_path)
+
+
+@pytest.mark.needs("linux", "cc")
+@pytest.mark.parametrize(
+    "load",
+    [
+        Load(viewers=12, per_s=50, count=20),
+        Load(viewers=10, per_s=0, count=1000, light=True),
+        Load(viewers=3, per_s=50, count=20, sessions=3),
+    ],
+    ids=["a crowd", "a burst", "several sessions"],
+)
+def test_every_delta_reaches_every_viewer_of_both_servers(tmp_path: Path, agent: Path, load: Load) -> None:
+    ours, theirs = streaming.run(tmp_path, agent, "stream", load)
+    assert ours.report.marks == theirs.report.marks == load.viewers * load.count
+    assert streaming.faults("x", load, ours) == streaming.faults("x", load, theirs) == []
+    assert ours.cpu_s > 0 and theirs.cpu_s > 0
+
+
+@pytest.mark.parametrize("change", [{"lost": 1}, {"doubled": 1}, {"broken": 1}, {"unequal": 1}, {"marks": 19}])
+def test_whatever_is_lost_or_doubled_is_a_row_that_fails_the_run(change: dict[str, int]) -> None:
+    load = Load(viewers=2, per_s=50, count=10)
+    assert streaming.faults("x", load, Outcome(NOTHING_WRONG, 1.0, 0)) == []
+    (row,) = streaming.faults("x", load, Outcome(NOTHING_WRONG._replace(**change), 1.0, 0))
+    assert row.figure == streaming.WRONG and "MISSED" in row.verdict
+
+
+@pytest.mark.needs("linux", "cc")
+def test_a_resting_server_is_measured(tmp_path: Path, agent: Path) -> None:
+    rows = resting.starts(tmp_path, agent, True) + resting.idle_sessions(tmp_path, agent, True, count=3)
+    assert {row.figure for row in rows} >= {"start to ready", "idle memory (RSS)", "created one by one"}
+
+
+@pytest.mark.needs("linux", "cc")
+def test_a_long_session_written_by_the_machine_is_opened_by_a_server(tmp_path: Path, agent: Path) -> None:
+    place = Subject(tmp_path / "long", agent)
+    names = asyncio.run(opening.write_sessions(place.server.data / "perdure.db", [100, 300], place.workdir))
+    with place as server:
+        for length, name in names.items():
+            snapshot_ms, record_ms, events = opening.open_cold(server, name)
+            assert snapshot_ms > 0 and record_ms > 0
+            assert length * 0.9 <= events <= length * 1.1 + 10
+
+
+def test_the_scripts_of_the_parts_are_there() -> None:
+    assert all((parts.HERE / script).exists() for script, *_ in parts.scripts(quick=True))
+
+
+def test_a_bar_is_met_or_missed_by_so_much() -> None:
+    def verdict(**fields: float) -> str:
+        return Row(scenario="x", figure="y", value=3, **fields).verdict  # type: ignore[arg-type]
+
+    assert verdict() == ""
+    assert verdict(most=3) == verdict(least=3) == "ok"
+    assert verdict(most=2) == verdict(least=4.5) == "MISSED by 50%"
+    assert verdict(most=2, reference=2, of_reference=True) == "ok"
+    assert verdict(most=1.2, reference=2, of_reference=True) == "MISSED by 25%"
+
+
+def test_the_table_shows_each_figure_beside_its_reference_and_its_bar() -> None:
+    table = aligned([Row(scenario="a", figure="cost", value=3, unit="us", reference=2, most=1.6, of_reference=True)])
+    assert table.splitlines()[1].split() == ["a", "cost", "3", "us", "2", "1.50", "x", "<=", "1.6", "x", "C", "ok"]
+
+
+def test_a_scenario_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["--only", "a,z"])
