@@ -15,10 +15,11 @@ from benchmarks.subject import Subject
 from benchmarks.table import Row
 from perdure.core import commands as cmd
 from perdure.core import events as ev
+from perdure.core.decision import Decision, World
 from perdure.core.observations import AgentExited, SessionOpened, TurnFinished
 from perdure.core.observe import observe
 from perdure.core.resume import AgentFacts
-from perdure.core.session import Decision, World, create, decide
+from perdure.core.session import create, decide
 from perdure.core.state import Session
 from perdure.runtime.log import Journal, Log
 from perdure.stores.base import Checkpoint

@@ -16,6 +16,7 @@ STARTS = 5
 EVICTED_AFTER_S = 34.0
 """The server lets go of a session that nobody needs after 30 s, and looks once a second."""
 QUIET_S = 3.0
+WARM_UP_SESSIONS = 300
 MIB = 1024 * 1024
 
 
@@ -47,8 +48,8 @@ def starts(folder: Path, agent: Path, quick: bool) -> list[Row]:
 def idle_sessions(folder: Path, agent: Path, quick: bool, count: int = 1000) -> list[Row]:
     """Memory per session that nobody watches: at once, and after the server has let go of it."""
     with Subject(folder / "e-idle", agent) as server:
-        # The first ones pay for what is made once: pools, statements, caches.
-        for _ in range(20):
+        # The first ones pay for what is made once: pools, statements, caches, the store's checkpoints.
+        for _ in range(WARM_UP_SESSIONS):
             server.create()
         before = memory(server.pid).uss_bytes
         begun = time.perf_counter()

@@ -55,6 +55,13 @@ class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
         Meta(description="With no free slot: refuse the new session's turn, or end the oldest one."),
     ] = None
     count_idle: Annotated[bool | None, Meta(description="Whether idle sessions count as taken slots.")] = None
+    on_limit: Annotated[
+        Literal["stop", "continue"] | None,
+        Meta(description="After a usage limit: stay idle, or go on by itself when it resets."),
+    ] = None
+    limit_retries: Annotated[
+        NonNegative | None, Meta(description="How often in a row a session goes on by itself after a usage limit.")
+    ] = None
     memory_limit_mb: Annotated[
         NonNegative | None, Meta(description="An agent whose processes use more memory is ended. 0: no limit.")
     ] = None
@@ -70,6 +77,8 @@ DEFAULT_LIMITS = Limits(
     on_lifetime="suspend",
     on_full="refuse",
     count_idle=False,
+    on_limit="stop",
+    limit_retries=3,
     memory_limit_mb=0,
 )
 
@@ -94,6 +103,10 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     abort_grace_s: Annotated[
         Seconds, Meta(description="How long an agent may take to stop when asked, before it is ended.")
     ] = 10
+    stuck_s: Annotated[
+        Seconds,
+        Meta(description="A streaming Claude that takes a message and shows nothing of it for this long is replaced."),
+    ] = 60
     start_timeout_s: Annotated[Seconds, Meta(description="How long an agent may take to open its session.")] = 90
     eof_grace_s: Annotated[
         Seconds, Meta(description="How long an agent may take to end after its input is closed.")

@@ -10,11 +10,12 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
 from perdure.core.clock import stamp
+from perdure.core.decision import Decision, World
 from perdure.core.evolve import created, evolve
 from perdure.core.observe import observe
 from perdure.core.permissions import Rule
 from perdure.core.resume import AgentFacts
-from perdure.core.session import Decision, World, create, decide
+from perdure.core.session import create, decide
 from perdure.core.state import Session, dump
 
 START_S = 1_800_000_000.0
@@ -35,8 +36,9 @@ def world(
 class Stage:
     """One session and its log. Every step checks that the log alone leads to the same state."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, *, driver: str = "acp", **given: Any) -> None:
         values: dict[str, Any] = {"session_id": "s", "project": None, "agent": "alpha", "workdir": "/srv", **given}
+        self.driver = driver
         self.at_s = 0.0
         self.rules: list[Rule] = []
         self.known = facts()
@@ -97,7 +99,7 @@ class Stage:
             cmd.PrepareLaunch(
                 launch_id=launch_id,
                 agent=self.state.turn.agent,
-                driver="acp",
+                driver=self.driver,
                 native_session_id=native,
                 workdir_id="1:2",
                 fingerprint="bin",
@@ -108,6 +110,15 @@ class Stage:
     def open(self, native: str = "n1", *, resumed: bool = False) -> None:
         self.launch(native if resumed else None)
         self.see(ob.SessionOpened(native, resumed))
+
+    def limit(self) -> None:
+        """The running turn meets a usage limit."""
+        assert self.state.turn is not None
+        self.see(
+            ob.TurnFinished(
+                self.state.turn.turn, "failed", "usage_limit", "Limit reached.", retry_at=int(START_S) + 600
+            )
+        )
 
     def ask(self, prompt_id: str = "p1", **given: Any) -> None:
         self.see(prompt(self.turn, prompt_id, **given))
@@ -214,4 +225,31 @@ def ended() -> Stage:
     return stage
 
 
-SITUATIONS = (idle, attached, starting, working, busy, asking, resuming, aborting, aborting_busy, ended)
+def limited() -> Stage:
+    """Idle until a usage limit resets."""
+    stage = working()
+    stage.limit()
+    return stage
+
+
+def limited_busy() -> Stage:
+    """The same, with a message that waits for it too."""
+    stage = busy()
+    stage.limit()
+    return stage
+
+
+SITUATIONS = (
+    idle,
+    attached,
+    limited,
+    limited_busy,
+    starting,
+    working,
+    busy,
+    asking,
+    resuming,
+    aborting,
+    aborting_busy,
+    ended,
+)

@@ -10,11 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
+from perdure.core.decision import Decision, World
 from perdure.core.errors import STATUS_OF_CODE, Refused
 from perdure.core.evolve import evolve
 from perdure.core.observe import OBSERVED, observe
 from perdure.core.permissions import Rule
-from perdure.core.session import ALLOWED, Decision, World, create, decide
+from perdure.core.session import ALLOWED, create, decide
 from perdure.core.state import Session, dump, restore
 from tests.core.stage import START_S, facts, prompt, replayed, world
 
@@ -23,11 +24,12 @@ AGENTS = ("alpha", "beta")
 MAY_REFUSE = {
     "SubmitMessage": {"turn_active"},
     "UnqueueMessage": {"not_found"},
+    "AbortTurn": {"no_turn_active"},
     "AnswerPrompt": {"not_found", "prompt_resolved", "invalid"},
     "SetConfig": {"invalid"},
 }
 STOP_REASONS = ("end_turn", "cancelled", "failed", "max_turns", "refusal")
-WAYS_TO_END = ("exited", "signalled", "lost", "spawn_failed", "orphaned", "memory", "start_timeout")
+WAYS_TO_END = ("exited", "signalled", "lost", "spawn_failed", "orphaned", "memory", "start_timeout", "stuck")
 agents = st.sampled_from(AGENTS)
 natives = st.sampled_from(("n1", "n2", "n3"))
 small = st.integers(0, 3)
@@ -179,6 +181,12 @@ class Sessions(RuleBasedStateMachine):
     @rule(reason=st.sampled_from(("person", "turn_timeout", "silence")))
     def abort(self, reason: Any) -> None:
         self._command(cmd.AbortTurn(reason))
+        self._sent()
+
+    @rule()
+    def the_limit_resets(self) -> None:
+        self._command(cmd.EndWait("Go on."))
+        self._sent()
 
     @precondition(lambda self: self.count > 12)
     @rule(status=st.sampled_from(("completed", "stopped", "timed-out", "failed")))
@@ -280,6 +288,7 @@ class Sessions(RuleBasedStateMachine):
                 error_message=data.draw(st.sampled_from((None, None, "Failed."))),
                 poisoned=data.draw(st.sampled_from((False, False, True))),
                 cost_usd=1.0,
+                retry_at=data.draw(st.sampled_from((None, None, int(START_S) + 60))),
             ),
         }
         return facts_by_kind[kind]()
@@ -368,7 +377,7 @@ class Sessions(RuleBasedStateMachine):
     def the_queue_keeps_its_order_and_waits_only_behind_a_turn(self) -> None:
         queue = [queued.message_id for queued in self.state.queue]
         assert queue == [*self.interrupting, *self.waiting]
-        assert self.state.working or not queue
+        assert self.state.working or self.state.waiting_until is not None or not queue
 
     @invariant()
     def tools_are_open_only_while_a_turn_runs(self) -> None:

@@ -21,6 +21,8 @@ from tests.core.stage import (
     attached,
     busy,
     last,
+    limited,
+    limited_busy,
     prompt,
     resuming,
     types,
@@ -336,3 +338,52 @@ def test_what_needs_no_decision_changes_nothing_that_decides() -> None:
         if not fact.decisive:
             stage.see(fact)
     assert dump(stage.state) == before
+
+
+# Limits and other drivers ---------------------------------------------------------------------------------------------
+
+
+def test_after_a_usage_limit_the_session_waits_and_so_does_its_queue() -> None:
+    stage = limited_busy()
+    assert stage.state.phase == "idle"
+    assert stage.state.waiting_until is not None
+    assert len(stage.state.queue) == 1
+    assert types(stage.log)[-3:] == ["turn_end", "waiting_until", "waiting_for_input"]
+
+
+def test_when_the_limit_resets_what_waited_is_sent_first() -> None:
+    stage = limited_busy()
+    waiting = stage.state.queue[0].message_id
+    events = stage.do(cmd.EndWait("Go on."))
+    assert types(events)[0] == "waiting_until"
+    assert last(events, ev.TurnStart).message_id == waiting
+
+
+def test_when_the_limit_resets_and_nothing_waits_the_session_goes_on_by_itself() -> None:
+    stage = limited()
+    events = stage.do(cmd.EndWait("Go on."))
+    assert last(events, ev.UserMessage).text == "Go on."
+    assert stage.state.waiting_until is None
+
+
+def test_a_wait_can_be_aborted_and_then_the_reset_does_nothing() -> None:
+    stage = limited()
+    assert types(stage.do(cmd.AbortTurn())) == ["waiting_until"]
+    assert stage.do(cmd.EndWait("Go on.")) == []
+
+
+def test_a_streaming_process_that_shows_nothing_is_replaced_by_one_per_turn() -> None:
+    stage = Stage(driver="claude-stream")
+    stage.a_turn()
+    stage.send("again")
+    events = stage.see(ob.AgentExited("stuck", delivered=False))
+    assert types(events) == ["agent_detached", "driver_fallback", "context_fallback"]
+    assert stage.state.drivers == {stage.state.agent: "claude-resume"}
+    assert stage.state.working
+
+
+def test_another_driver_is_not_tried_where_there_is_none() -> None:
+    stage = Stage()
+    stage.a_turn()
+    stage.send("again")
+    assert types(stage.see(ob.AgentExited("stuck", delivered=False))) == ["agent_detached", "context_fallback"]

@@ -34,6 +34,7 @@ def commands(stage: Stage) -> Iterator[cmd.Command]:
     yield cmd.PrepareLaunch(
         launch_id="l9", agent=agent, driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
     )
+    yield cmd.EndWait("Go on.")
     yield cmd.GiveUpTurn(code="internal", message="It can't be started.")
 
 

@@ -104,6 +104,12 @@ class PrepareLaunch(Struct, frozen=True, kw_only=True):
     fingerprint: str
 
 
+class EndWait(Struct, frozen=True):
+    """The moment has come until which a turn was put off: go on with what waits, or with `text`."""
+
+    text: str
+
+
 class GiveUpTurn(Struct, frozen=True, kw_only=True):
     """The running turn has no process and gets none: it was aborted first, or none can be started."""
 
@@ -123,4 +129,5 @@ Command = (
     | ExpireTurnClock
     | PrepareLaunch
     | GiveUpTurn
+    | EndWait
 )

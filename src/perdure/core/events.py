@@ -307,8 +307,9 @@ class ContextFallback(Event, tag="context_fallback"):
 
 
 class DriverFallback(Event, tag="driver_fallback"):
-    """The agent is spoken to in another way from now on."""
+    """The agent is spoken to in another way from now on, in this session."""
 
+    agent: str
     from_driver: str = msgspec.field(name="from")
     to: str
     reason: str

@@ -122,6 +122,8 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
         if binding is not None and binding.native_session_id == attached.native_session_id:
             binding.confirmed = True
             binding.last_turn = turn.turn
+    if event.confirmed:
+        state.waits = 0
     if state.phase != "ended":
         state.phase = "idle"
     state.abort_reason = None
@@ -213,6 +215,9 @@ def _config(state: Session, event: ev.Config) -> None:
         state.config_options = _own(event.options)
     if event.config_id == "available_commands":
         return
+    if event.config_id == "background_tasks":
+        state.background_tasks = event.value if isinstance(event.value, int) else 0
+        return
     if event.requested:
         state.config[event.config_id] = event.value
     elif state.config_options is not None:
@@ -261,6 +266,7 @@ def _agent_attached(state: Session, event: ev.AgentAttached) -> None:
 def _agent_detached(state: Session, event: ev.AgentDetached) -> None:
     if state.attached is not None and state.attached.launch_id == event.launch_id:
         state.attached = None
+        state.background_tasks = 0
         state.last_active_at = event.at
 
 
@@ -288,6 +294,12 @@ def _poison(state: Session, agent: str) -> None:
 
 def _waiting_until(state: Session, event: ev.WaitingUntil) -> None:
     state.waiting_until = event.until
+    if event.until is not None:
+        state.waits += 1
+
+
+def _driver_fallback(state: Session, event: ev.DriverFallback) -> None:
+    state.drivers[event.agent] = event.to
 
 
 def _error(state: Session, event: ev.Error) -> None:
@@ -325,6 +337,7 @@ _CHANGES: dict[type[ev.Event], Callable[[Session, Any], None]] = {
     ev.AgentDetached: _agent_detached,
     ev.ContextFallback: _context_fallback,
     ev.WaitingUntil: _waiting_until,
+    ev.DriverFallback: _driver_fallback,
     ev.Error: _error,
     ev.SessionEnd: _session_end,
 }

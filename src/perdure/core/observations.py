@@ -55,6 +55,8 @@ class TurnFinished(Struct, frozen=True):
     """The agent was given the message; else its native session does not hold this turn."""
     cost_usd: float | None = None
     input_bytes: int = 0
+    retry_at: int | None = None
+    """When it makes sense to try again (a usage limit resets), in seconds since 1970."""
     leaves: bool = False
     """The process ends now and another one takes the next turn."""
 
@@ -76,7 +78,7 @@ class Noise(Struct, frozen=True):
 class AgentExited(Struct, frozen=True):
     """The process is gone, and everything it wrote has been read. Reported by the runner, not by a driver."""
 
-    how: Literal["exited", "signalled", "ended", "orphaned", "spawn_failed", "lost", "memory", "start_timeout"]
+    how: Literal["exited", "signalled", "ended", "orphaned", "spawn_failed", "lost", "memory", "start_timeout", "stuck"]
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None

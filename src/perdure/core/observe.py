@@ -9,9 +9,11 @@ from typing import Any
 
 from perdure.core import events as ev
 from perdure.core import observations as ob
+from perdure.core.clock import stamp
+from perdure.core.decision import Decision, World
 from perdure.core.permissions import answer_by_rule
-from perdure.core.session import Decision, World, close_prompts, continue_queue, detach, finish_turn
-from perdure.core.state import Session
+from perdure.core.state import Attached, Session, Turn
+from perdure.core.turns import close_prompts, continue_queue, detach, finish_turn
 
 CONTENT = (
     ev.AssistantText,
@@ -23,6 +25,7 @@ CONTENT = (
     ev.PendingPrompt,
 )
 ANY_TIME = (ev.Usage, ev.Config, ev.Title, ev.System)
+FALLBACK_DRIVERS = {"claude-stream": "claude-resume"}
 AGENTS_OWN = 0
 """The turn of what an agent does that nobody asked for."""
 
@@ -69,9 +72,14 @@ def observe(
     return decision
 
 
+def _expected(turn: Turn) -> int:
+    """How a driver names the running turn."""
+    return turn.turn if turn.origin == "person" else AGENTS_OWN
+
+
 def _content(decision: Decision, event: Any) -> None:
     state = decision.state
-    if not state.working or state.turn is None or event.turn not in (state.turn.turn, AGENTS_OWN):
+    if not state.working or state.turn is None or event.turn != _expected(state.turn):
         return
     event.turn = state.turn.turn
     if not isinstance(event, ev.PendingPrompt):
@@ -99,7 +107,7 @@ def _resolve(decision: Decision, prompt: ev.PendingPrompt, by: Any, outcome: Any
 def _any_time(decision: Decision, event: Any) -> None:
     state = decision.state
     running = state.turn.turn if state.working and state.turn else None
-    if event.turn == AGENTS_OWN:
+    if event.turn == AGENTS_OWN and state.turn is not None and state.turn.origin == "agent":
         event.turn = running
     if event.turn is not None and event.turn != running:
         return
@@ -170,7 +178,7 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
     state = decision.state
     if not state.working or state.turn is None:
         return
-    if fact.turn != (state.turn.turn if state.turn.origin == "person" else AGENTS_OWN):
+    if fact.turn != _expected(state.turn):
         return
     failed = fact.stop_reason == "failed" or fact.error_message is not None
     message = fact.error_message or "The agent gave no reason."
@@ -187,7 +195,12 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
     )
     if fact.leaves:
         detach(decision, "turn_over")
-    continue_queue(decision)
+    if fact.retry_at is not None and failed:
+        # What waits would meet the same limit: it stays in the queue until then.
+        decision.emit(ev.WaitingUntil(until=stamp(fact.retry_at), reason=fact.error_code or "limit"))
+        decision.emit(ev.WaitingForInput(turn=state.turn.turn))
+    else:
+        continue_queue(decision)
 
 
 def _turn_begun(decision: Decision, fact: ob.TurnBegun) -> None:
@@ -234,6 +247,7 @@ def _exited(decision: Decision, fact: ob.AgentExited) -> None:
         resuming = turn.context == "resumed" and not attached.opened
         if fact.how != "spawn_failed" and (resuming or not fact.delivered):
             detach(decision, "exited")
+            _other_driver(decision, attached, fact)
             decision.emit(
                 ev.ContextFallback(turn=turn.turn, reason=f"agent_gone: {exit_words(fact)}", poisoned=resuming)
             )
@@ -251,6 +265,15 @@ def _exited(decision: Decision, fact: ob.AgentExited) -> None:
         detach(decision, exit_reason(fact))
 
 
+def _other_driver(decision: Decision, attached: Attached, fact: ob.AgentExited) -> None:
+    """A streaming process that never opened, or took a message and showed nothing of it, is not tried again."""
+    to = FALLBACK_DRIVERS.get(attached.driver)
+    if to is not None and (fact.how in ("stuck", "start_timeout") or not attached.opened):
+        decision.emit(
+            ev.DriverFallback(agent=attached.agent, from_driver=attached.driver, to=to, reason=exit_words(fact))
+        )
+
+
 def exit_reason(fact: ob.AgentExited) -> str:
     return {"ended": "ended", "orphaned": "orphaned", "lost": "keeper_lost"}.get(fact.how, "exited")
 
@@ -261,6 +284,8 @@ def exit_words(fact: ob.AgentExited) -> str:
         return f"could not be started: {fact.error or 'unknown reason'}"
     if fact.how == "memory":
         return "was ended because it used more memory than its limit"
+    if fact.how == "stuck":
+        return "took the message and showed nothing of it"
     if fact.how == "start_timeout":
         return "was ended because it did not open its session in time"
     if fact.how == "lost":

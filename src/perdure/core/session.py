@@ -12,24 +12,21 @@ agents come in as values. `decide` answers commands (and may refuse), observe.py
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
-
 from perdure.core import commands as cmd
 from perdure.core import events as ev
-from perdure.core.answers import config_values, read_answer, title_of
-from perdure.core.clock import ms_between
+from perdure.core.answers import config_values, read_answer
+from perdure.core.decision import Decision, World
 from perdure.core.errors import Refused
-from perdure.core.evolve import created, evolve
-from perdure.core.permissions import Rule
-from perdure.core.resume import AgentFacts, Plan, resolve_resume
-from perdure.core.state import Queued, Session, Turn, fork
+from perdure.core.evolve import created
+from perdure.core.state import Queued, Session
+from perdure.core.turns import abort, continue_queue, detach, finish_turn, start_turn
 from perdure.core.view import public_session
 
 ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     # command: {phase: where it may lead}; a phase that is not listed refuses.
     "SubmitMessage": {"idle": ("working",), "working": ("working", "aborting"), "aborting": ("aborting",)},
-    "UnqueueMessage": {"working": ("working",), "aborting": ("aborting",)},
-    "AbortTurn": {"working": ("aborting",), "aborting": ("aborting",)},
+    "UnqueueMessage": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
+    "AbortTurn": {"idle": ("idle", "working"), "working": ("aborting",), "aborting": ("aborting",)},
     "EndSession": {"idle": ("ended",), "working": ("ended",), "aborting": ("ended",)},
     "AnswerPrompt": {"working": ("working",)},
     "SetConfig": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
@@ -37,35 +34,9 @@ ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     "DetachAgent": {"idle": ("idle",)},
     "ExpireTurnClock": {"working": ("working", "aborting")},
     "PrepareLaunch": {"working": ("working",), "aborting": ("aborting",)},
+    "EndWait": {"idle": ("idle", "working")},
     "GiveUpTurn": {"working": ("idle", "working"), "aborting": ("idle", "working")},
 }
-
-
-class World(Struct, frozen=True):
-    """What the machine can't know by itself, as values."""
-
-    now: str
-    facts_of: Callable[[str], AgentFacts]
-    rules: tuple[Rule, ...] = ()
-
-
-class Decision:
-    """Events in the making: each is stamped and evolved at once, so that the next decision sees it."""
-
-    def __init__(self, state: Session, world: World) -> None:
-        self.state = fork(state)
-        self.world = world
-        self.events: list[ev.Event] = []
-        self.turns: dict[int, Turn] = {}
-        """Those whose public record these events change."""
-
-    def emit(self, event: ev.Event) -> None:
-        event.at = self.world.now
-        event.session_id = self.state.id
-        self.events.append(event)
-        evolve(self.state, event)
-        if isinstance(event, ev.TurnStart | ev.TurnEnd | ev.ContextFallback) and self.state.turn is not None:
-            self.turns[self.state.turn.turn] = self.state.turn
 
 
 def create(command: cmd.CreateSession, world: World) -> Decision:
@@ -92,11 +63,13 @@ def _refusal(state: Session, command: cmd.Command) -> Refused:
         return Refused("session_ended", f"The session has ended ({state.status}). Start a new one.", state="ended")
     if isinstance(command, cmd.AnswerPrompt):
         return _no_such_prompt(state, command.prompt_id)
-    if isinstance(command, cmd.UnqueueMessage):
-        return _no_such_message()
     if state.phase == "idle":
-        return Refused("no_turn_active", "No turn is running, so there is nothing to stop.", state=state.state)
+        return _nothing_to_stop(state)
     return busy(state)
+
+
+def _nothing_to_stop(state: Session) -> Refused:
+    return Refused("no_turn_active", "No turn is running, so there is nothing to stop.", state=state.state)
 
 
 def busy(state: Session) -> Refused:
@@ -109,150 +82,6 @@ def busy(state: Session) -> Refused:
 
 
 # Messages ---------------------------------------------------------------------------------------------------------
-
-
-def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> Plan:
-    return resolve_resume(
-        agent=agent,
-        facts=world.facts_of(agent),
-        fresh=fresh,
-        binding=state.bindings.get(agent),
-        epoch=state.epochs.get(agent, 0),
-        poisoned=state.poisoned,
-        attached=state.attached,
-        last_visible_turn=state.visible[-1][1] if state.visible else 0,
-    )
-
-
-def start_turn(decision: Decision, message: Queued) -> None:
-    """One message becomes a turn: planned, with the process that can't serve it let go."""
-    state = decision.state
-    agent = message.agent or state.agent
-    plan = plan_turn(state, agent, message.fresh, decision.world)
-    attached = state.attached
-    if attached is not None and plan.context != "live":
-        # A process that has not been used yet can serve a fresh turn; one that holds another context can't.
-        if attached.agent != agent or attached.used or plan.context == "resumed":
-            detach(decision, "agent_switched" if attached.agent != agent else plan.reason)
-    number = state.last_turn + 1
-    first = not state.visible and not state.title
-    decision.emit(
-        ev.UserMessage(
-            turn=number,
-            message_id=message.message_id,
-            text=message.text,
-            agent=agent,
-            attachments=list(message.attachments),
-        )
-    )
-    decision.emit(
-        ev.TurnStart(
-            turn=number,
-            run_id=f"{state.id}.{number}",
-            message_id=message.message_id,
-            agent=agent,
-            context=plan.context,
-            context_reason=plan.reason,
-            native_session_id=plan.native_session_id,
-        )
-    )
-    if first:
-        decision.emit(ev.Title(title=title_of(message.text), by="message"))
-
-
-def detach(decision: Decision, reason: str) -> None:
-    """Let the process go. What it asked can't be answered any more."""
-    attached = decision.state.attached
-    if attached is not None:
-        close_prompts(decision, "agent_lost")
-        decision.emit(
-            ev.AgentDetached(
-                agent=attached.agent,
-                pid=attached.pid,
-                native_session_id=attached.native_session_id,
-                reason=reason,
-                launch_id=attached.launch_id,
-            )
-        )
-
-
-def finish_turn(
-    decision: Decision,
-    stop_reason: ev.StopReason,
-    *,
-    exit_code: int | None = None,
-    error: ev.Error | None = None,
-    confirmed: bool = False,
-    poisoned: bool = False,
-    cost_usd: float | None = None,
-    input_bytes: int | None = None,
-    prompts: str = "withdrawn",
-) -> None:
-    """The one way a turn ends: nothing of it stays open. If it was asked to stop, it ends as what asked says, whatever
-    the agent made of it."""
-    state, turn = decision.state, decision.state.turn
-    assert turn is not None and state.working
-    if state.abort_reason in ("turn_timeout", "silence"):
-        stop_reason, error = "timed_out", _timed_out(state.abort_reason)
-    elif state.phase == "aborting":
-        stop_reason, error = "cancelled", None
-    close_prompts(decision, prompts)
-    for tool_id in list(turn.open_tools):
-        decision.emit(
-            ev.ToolResult(turn=turn.turn, tool_id=tool_id, status="failed", is_error=True, content="(did not finish)")
-        )
-    if error is not None:
-        error.turn = turn.turn
-        decision.emit(error)
-    decision.emit(
-        ev.TurnEnd(
-            turn=turn.turn,
-            stop_reason=stop_reason,
-            exit_code=exit_code,
-            duration_ms=ms_between(turn.started_at, decision.world.now),
-            usage=turn.usage,
-            cost_usd=cost_usd if cost_usd is not None else turn.cost_usd,
-            input_bytes=input_bytes,
-            confirmed=confirmed,
-            poisoned=poisoned,
-        )
-    )
-
-
-def _timed_out(reason: str) -> ev.Error:
-    what = "ran longer than its limit" if reason == "turn_timeout" else "was silent longer than its limit"
-    return ev.Error(
-        code=reason, message=f"The turn {what} and was stopped. What was said is kept; send a message to go on."
-    )
-
-
-def continue_queue(decision: Decision) -> None:
-    """After a turn's end: the next waiting message, or an invitation."""
-    state = decision.state
-    if state.phase != "idle":
-        return
-    if state.queue:
-        message = state.queue[0]
-        decision.emit(ev.MessageUnqueued(message_id=message.message_id, text=message.text, reason="sent"))
-        start_turn(decision, message)
-    else:
-        decision.emit(ev.WaitingForInput(turn=state.turn.turn if state.turn else None))
-
-
-def close_prompts(decision: Decision, outcome: str) -> None:
-    """Nobody can answer these any more. `cancelled` is still told to the agent, which waits for it."""
-    by: Any = "agent" if outcome == "withdrawn" else "server"
-    for prompt in list(decision.state.prompts.values()):
-        decision.emit(
-            ev.PromptResolved(
-                turn=prompt.turn,
-                prompt_id=prompt.prompt_id,
-                by=by,
-                outcome=outcome,  # type: ignore[arg-type]
-                delivered=outcome == "cancelled",
-                answer={"cancel": True} if outcome == "cancelled" else None,
-            )
-        )
 
 
 def _submit(decision: Decision, command: cmd.SubmitMessage) -> None:
@@ -299,16 +128,27 @@ def _no_such_message() -> Refused:
 # Ending things ------------------------------------------------------------------------------------------------------
 
 
-def abort(decision: Decision, reason: Any) -> None:
-    """Ask the running turn to stop. Open prompts are answered first: some agents wait for that."""
-    state = decision.state
-    if state.phase == "working":
-        close_prompts(decision, "cancelled")
-        decision.emit(ev.AbortRequested(turn=state.turn.turn if state.turn else None, reason=reason))
-
-
 def _abort(decision: Decision, command: cmd.AbortTurn) -> None:
-    abort(decision, command.reason)
+    if decision.state.phase != "idle":
+        abort(decision, command.reason)
+    elif decision.state.waiting_until is not None:
+        decision.emit(ev.WaitingUntil(until=None, reason="aborted"))
+        if decision.state.queue:
+            continue_queue(decision)
+    else:
+        raise _nothing_to_stop(decision.state)
+
+
+def _end_wait(decision: Decision, command: cmd.EndWait) -> None:
+    state = decision.state
+    if state.waiting_until is None:
+        return
+    decision.emit(ev.WaitingUntil(until=None, reason="over"))
+    if not state.queue:
+        message = Queued(message_id=f"{state.id}.wait.{state.last_turn + 1}", text=command.text)
+        start_turn(decision, message)
+    else:
+        continue_queue(decision)
 
 
 def _end_session(decision: Decision, command: cmd.EndSession) -> None:
@@ -430,4 +270,5 @@ _HANDLERS: dict[type[Any], Callable[[Decision, Any], None]] = {
     cmd.ExpireTurnClock: _expire_turn_clock,
     cmd.PrepareLaunch: _prepare_launch,
     cmd.GiveUpTurn: _give_up_turn,
+    cmd.EndWait: _end_wait,
 }

@@ -43,7 +43,7 @@ class Attachment:
         self.performed_seq = performed_seq
         self.phase: Phase = "launching"
         self.prompt_mark: tuple[int, int] | None = None
-        """(turn, size of `in` before its prompt was written), while this server knows it."""
+        """(turn, size of `in` before its prompt was written) of the last prompt, while this server knows it."""
         self._framer = LineFramer(offset)
         self._overlong = 0
         self._input_total = input_total
@@ -124,11 +124,14 @@ class Attachment:
         """Whether the running turn's prompt may have reached the agent, whose stdin took `in_fed` bytes. Unsure means
         yes."""
         if not state.working or state.turn is None or state.attached is None:
-            return True
+            # A turn that begins while its agent's end is being recorded was never given to it.
+            return False
         if not state.attached.opened:
             return False
-        mark = self.prompt_mark
-        return not (mark is not None and mark[0] == state.turn.turn and in_fed is not None and in_fed <= mark[1])
+        if state.turn.origin != "person" or self.prompt_mark is None:
+            return True
+        turn, size = self.prompt_mark
+        return turn == state.turn.turn and (in_fed is None or in_fed > size)
 
     def checkpoint(self, lines: Sequence[bytes]) -> Checkpoint:
         """What to store with a step that wants `lines` written."""

@@ -17,9 +17,10 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.clock import seconds
+from perdure.core.decision import Decision, World
 from perdure.core.errors import Refused, StoreError
 from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
-from perdure.core.session import Decision, World, decide
+from perdure.core.session import decide
 from perdure.core.transcript import History
 from perdure.drivers.base import CloseSession
 from perdure.drivers.lines import MAX_LINE_BYTES

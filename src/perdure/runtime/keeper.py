@@ -178,6 +178,7 @@ class Feed:
     def __init__(self, pipe: int) -> None:
         self.pipe = pipe
         self.finished = False  # nothing more will be written: the loop closes the pipe
+        self.broken = False  # nobody reads any more
         self._source = os.open("in", os.O_RDONLY | os.O_CREAT, 0o600)
         self.fed = 0
         self._whole = 0
@@ -219,8 +220,7 @@ class Feed:
                 return
             except BrokenPipeError:
                 # The agent closed its stdin. It may still work and talk: this is no reason to end it.
-                self.fed = self.taken()
-                self.finished = True
+                self.finished = self.broken = True
         if self._closing:
             self.finished = True
 
@@ -432,8 +432,9 @@ class Keeper:
         if self._feed is not None:
             self._want(self._feed.pipe, self._feed.push, self._feed.blocked(), select.POLLOUT)
             if self._feed.finished:
+                # After an end of file the agent may still read what lies in the pipe.
+                self._fed = self._feed.taken() if self._feed.broken else self._feed.fed
                 os.close(self._feed.pipe)
-                self._fed = self._feed.fed
                 self._feed = None
         # One millisecond more: rounding down would spin through the last one.
         for fd, _ in self._poll.poll(max(0, int((deadline - time.monotonic()) * 1000)) + 1):

@@ -18,8 +18,8 @@ import msgspec
 from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.clock import stamp
+from perdure.core.decision import Decision
 from perdure.core.errors import Conflict, Refused
-from perdure.core.session import Decision
 from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_session, public_turn, snapshot
 from perdure.stores.base import Append, Checkpoint, Draft, Listed, Phrase, Receipt, Store, Stored, TurnRow
 from perdure.stores.wakeups import LocalWakeups, Wakeups

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.clock import seconds
+from perdure.core.decision import Decision
 from perdure.core.errors import Fenced, Refused, StoreFull
 from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
 from perdure.core.observe import deltas_only, observe
-from perdure.core.session import Decision, decide
+from perdure.core.session import decide
 from perdure.core.state import Session
 from perdure.drivers import DRIVERS
 from perdure.drivers.base import CancelTurn, SendPrompt
@@ -94,6 +95,7 @@ class Runner:
         self._launched_at = self.host.log.now()
         state = self.journal.state
         self._long_orphan = bool(state.prompts)
+        attachment.prompt_mark = None if state.working else (0, -1)
         position = attachment.performed_seq
         while position < self.journal.last_seq:
             batch = await self.host.log.store.read(state.id, position, limit=5_000)
@@ -161,7 +163,9 @@ class Runner:
             if self.attachment is None and not self.journal.state.working and not self._stopping:
                 self.host.dropped(self)
                 return
-            await self._sleep()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._next_deadline_s()):
+                    await self._wakeup.wait()
 
     async def _advance(self) -> bool:
         """Do the next thing there is to do; False if there is none."""
@@ -188,11 +192,6 @@ class Runner:
             await self._after_close(attachment)
             return True
         return await self._escalate(attachment)
-
-    async def _sleep(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._next_deadline_s()):
-                await self._wakeup.wait()
 
     # Doing -------------------------------------------------------------------------------------------------------
 
@@ -287,9 +286,8 @@ class Runner:
     async def _launch(self) -> None:
         await self.host.wait_retired(self.journal.state.id)
         state, turn = self.journal.state, self.journal.state.turn
-        if state.phase != "working":
+        if state.phase != "working" or turn is None:
             return
-        assert turn is not None
         try:
             program = self.host.agents.require(turn.agent)
         except Refused as refusal:
@@ -310,6 +308,7 @@ class Runner:
             performed_seq=self.journal.decided_seq,
         )
         self._todo.clear()
+        attachment.prompt_mark = (turn.turn, -1)
         _, lines = attachment.perform([order, await self._orders.prompt()])
         facts = self.host.agents.facts(turn.agent, state.workdir)
         command = cmd.PrepareLaunch(

@@ -16,8 +16,9 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.clock import seconds, stamp
+from perdure.core.decision import Decision
 from perdure.core.errors import Conflict, Refused, StoreFull
-from perdure.core.session import Decision, create, decide
+from perdure.core.session import create, decide
 from perdure.core.transcript import History, markdown
 from perdure.core.view import public_prompt, public_session, public_turn, visible_turns
 from perdure.runtime import processes

@@ -28,9 +28,9 @@ PATHS: dict[str, type[HttpToolsProtocol]] = {"taken_over": TakeableProtocol, "pl
 
 def settings(**given: Any) -> Config:
     """A configuration without slots, unless they are asked for: `settings(heartbeat_s=0.1)`."""
-    sections = {name: given.pop(name) for name in ("limits", "agents", "projects") if name in given}
-    server: dict[str, Any] = {"slots": 0, "project_slots": 0, **given}
-    return msgspec.convert({"server": server, **sections}, Config)
+    sections: dict[str, Any] = {name: given.pop(name) for name in ("limits", "agents", "projects") if name in given}
+    config: dict[str, Any] = {"server": {"slots": 0, "project_slots": 0, **given}, **sections}
+    return msgspec.convert(config, Config)
 
 
 class Unchunked:
@@ -132,12 +132,19 @@ class LocalServer(LiveServer):
         if self._loop is None or self._thread is None:
             return
         self.run(self.server.stop(stop_agents=stop_agents))
+        self.run(self._aborted())
         self.http.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(WAIT_S)
         assert not self._thread.is_alive()
         self._loop.close()
         self._loop = self._thread = None
+
+    async def _aborted(self) -> None:
+        """A process that ends closes every connection; a loop that ends leaves one whose peer never reads."""
+        for transport in list(getattr(self._loop, "_transports", {}).values()):
+            transport.abort()
+        await asyncio.sleep(0)
 
     def finish(self) -> None:
         """Stop the server and its agents."""

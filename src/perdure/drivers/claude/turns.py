@@ -131,8 +131,10 @@ class Turns:
         self._asking.withdraw_all()
         self._working.close(running)
         self._tell_denials(running, result)
+        retry_at = None
         if code == "usage_limit":
-            message = self._tell_limit(message or "")
+            retry_at = faults.resets_at(message or "") or state.limit_resets_at
+            message = self._tell_limit(message or "", retry_at)
         cost = self._cost(result)
         figures: dict[str, Any] = content.figures(result)
         if running.context_used:
@@ -153,6 +155,7 @@ class Turns:
                 cost_usd=cost,
                 input_bytes=running.input_bytes,
                 leaves=state.leaves,
+                retry_at=retry_at,
             )
         )
         self.send_next()
@@ -176,9 +179,8 @@ class Turns:
         for denial in wire.items(result, "permission_denials"):
             self.denied(wire.string(denial, "tool_use_id"), wire.string(denial, "tool_name"))
 
-    def _tell_limit(self, message: str) -> str:
+    def _tell_limit(self, message: str, resets_at: int | None) -> str:
         """Say when the allowance comes back, in a way that programs can read too."""
-        resets_at = faults.resets_at(message) or self._state.limit_resets_at
         if resets_at is None:
             self._out.tell("usage_limit", message)
             return message
