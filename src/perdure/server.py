@@ -40,6 +40,18 @@ class StartError(Exception):
     """The server can't start; the message says why and what to do."""
 
 
+class _Http(uvicorn.Server):
+    """uvicorn's server, which says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
 class Server:
     def __init__(
         self,
@@ -58,7 +70,7 @@ class Server:
         self._bind = (host, port)
         self._given_token = token
         self._http_protocol = http_protocol
-        self._http: uvicorn.Server | None = None
+        self._http: _Http | None = None
         self._serving: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
 
@@ -137,11 +149,12 @@ class Server:
             server_header=False,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
         )
-        self._http = uvicorn.Server(config)
+        self._http = _Http(config)
         self._serving = asyncio.create_task(self._http._serve(sockets=[listener]), name="http")
-        while not self._http.started and not self._serving.done():
-            await asyncio.sleep(0.001)
+        ready = asyncio.create_task(self._http.ready.wait())
+        await asyncio.wait([ready, self._serving], return_when=asyncio.FIRST_COMPLETED)
         if self._serving.done():
+            ready.cancel()
             await self._serving
 
     async def stop(self, *, stop_agents: bool = False) -> None:

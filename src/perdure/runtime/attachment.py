@@ -44,6 +44,8 @@ class Attachment:
         self.phase: Phase = "launching"
         self.prompt_mark: tuple[int, int] | None = None
         """(turn, size of `in` before its prompt was written) of the last prompt, while this server knows it."""
+        self.prompt_position: int | None = None
+        """Where its output stood when the last prompt was written, while this server knows it."""
         self._framer = LineFramer(offset)
         self._overlong = 0
         self._input_total = input_total
@@ -100,6 +102,11 @@ class Attachment:
             self._overlong = self._framer.overlong
             observations = [*observations, Noise(sample="", reason="a line longer than 64 MB was skipped")]
         return more, observations, step.lines
+
+    @property
+    def silent_since_prompt(self) -> bool:
+        """Whether the agent has written nothing at all since the turn's prompt was given to it."""
+        return self.prompt_position is not None and self.prompt_position == self._framer.position
 
     @property
     def position(self) -> int:

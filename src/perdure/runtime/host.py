@@ -1,4 +1,4 @@
-"""The host: what is alive on this machine. Runners, slots, clocks, recovery and the ending of things.
+"""The host: what is alive on this machine. Runners, slots, recovery and the ending of things.
 
 Above: the verbs (sessions.py) and server.py. Below: runners, launches, the log. It never talks to an agent itself.
 """
@@ -16,7 +16,6 @@ from perdure.config import Config, Limits, ServerSettings, merged
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
-from perdure.core.clock import seconds
 from perdure.core.decision import Decision, World
 from perdure.core.errors import Refused, StoreError
 from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
@@ -27,6 +26,7 @@ from perdure.drivers.lines import MAX_LINE_BYTES
 from perdure.runtime import processes
 from perdure.runtime.agents import Abilities, Agents
 from perdure.runtime.attachment import READ_BYTES, Attachment
+from perdure.runtime.clocks import Clocks
 from perdure.runtime.compactor import Compactor
 from perdure.runtime.launch import Launch, LaunchLimits
 from perdure.runtime.log import Journal, Log
@@ -37,15 +37,11 @@ from perdure.stores.base import Found, Query
 
 logger = logging.getLogger(__name__)
 
-TICK_S = 1.0
-MEMORY_CHECK_TICKS = 5
-EVICT_AFTER_S = 30.0
 SPAWNS_AT_ONCE = 4
 RETIRE_EXTRA_S = 10.0
 SWEEP_GRACE_S = 0.5
 READ_BATCH = 5_000
 DISK_REPORT_S = 60.0
-IDLE_SCAN_TICKS = 4
 
 
 class Host:
@@ -65,8 +61,7 @@ class Host:
         self._retiring: dict[str, set[asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._install_id = ""
-        self._ticking: asyncio.Task[None] | None = None
-        self._ticks = 0
+        self.clocks = Clocks(self)
 
     # Start and stop ----------------------------------------------------------------------------------------------
 
@@ -95,7 +90,7 @@ class Host:
             else:
                 self.retire(attachment)
         await self._take_up_sessions()
-        self._ticking = asyncio.create_task(self._tick_for_ever(), name="host clock")
+        await self.clocks.start()
 
     async def _probe(self) -> None:
         known = dict(self.agents.probed)
@@ -126,10 +121,10 @@ class Host:
                 self.ensure_runner(journal)
 
     async def _sessions(self, *, status: str, state: str | None) -> AsyncIterator[str]:
-        async for found in self._found(status=status, state=state):
+        async for found in self.found(status=status, state=state):
             yield found.session_id
 
-    async def _found(self, *, status: str, state: str | None) -> AsyncIterator[Found]:
+    async def found(self, *, status: str, state: str | None) -> AsyncIterator[Found]:
         cursor = None
         while True:
             page = await self.log.store.list_sessions(Query(status=status, state=state, limit=500, cursor=cursor))
@@ -142,9 +137,7 @@ class Host:
     async def stop(self, *, stop_agents: bool = False) -> None:
         """Idle agents are ended; a running turn is left to its keeper, for the next server; with `stop_agents` every
         agent is ended, and turns end as cancelled."""
-        if self._ticking is not None:
-            self._ticking.cancel()
-            await asyncio.gather(self._ticking, return_exceptions=True)
+        await self.clocks.stop()
         if stop_agents:
             await self._abort_all()
         for runner in list(self.runners.values()):
@@ -284,10 +277,12 @@ class Host:
                 _, lines = attachment.perform([CloseSession()])
                 if lines:
                     launch.write(lines)
-                launch.end(self.settings.eof_grace_s, self.settings.term_grace_s)
+                # One that ends after each turn still writes its own session: it is given time, and not killed.
+                eof_grace_s = self.settings.eof_grace_s + (RETIRE_EXTRA_S if attachment.driver.process_per_turn else 0)
+                launch.end(eof_grace_s, self.settings.term_grace_s)
                 await launch.connect(_nothing, _nothing, RETIRE_EXTRA_S)
                 launch.acknowledge(launch.out_size() + (1 << 60), force=True)
-                await launch.wait_gone(self.settings.eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S)
+                await launch.wait_gone(eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S)
             await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
             attachment.phase = "gone"
             journal = await self.log.open(attachment.session_id)
@@ -315,7 +310,15 @@ class Host:
         await self.wait_retired(session_id)
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        """For what is remembered to save time: where there is no room for it, it is found out again."""
+
+        async def remembered() -> None:
+            try:
+                await work
+            except StoreError as error:
+                logger.warning("something was not remembered: %s", error)
+
+        task = asyncio.create_task(remembered())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -328,6 +331,16 @@ class Host:
             if not quietly:
                 raise
         self.ensure_runner(journal)
+
+    async def go_on(self, journal: Journal, text: str) -> None:
+        """A usage limit has reset: send what waits, or `text`. With no free slot it is tried again later."""
+        try:
+            await self.make_room(journal.state.id, journal.state.project, journal.state.workdir)
+        except Refused as refusal:
+            logger.info("session %s waits on: %s", journal.state.id, refusal.detail)
+            self.log.wakeups.announce(journal.state.id)
+            return
+        await self.command(journal, cmd.EndWait(text), quietly=True)
 
     async def suspend(self, journal: Journal, reason: str) -> None:
         await self.command(journal, cmd.DetachAgent(reason), quietly=True)
@@ -372,7 +385,7 @@ class Host:
                 f"or raise {'project_slots' if place else 'slots'} in perdure.toml.",
             )
         idle = sorted(
-            (journal for journal in others if not journal.state.working and journal.state.attached is not None),
+            (journal for journal in others if _is_idle(journal.state)),
             key=lambda journal: journal.state.last_active_at,
         )
         excess = len(others) + len(reserved) + 1 - limit
@@ -387,86 +400,13 @@ class Host:
             count += 1 if same and found != session_id else 0
         return count
 
-    # Clocks ----------------------------------------------------------------------------------------------------------
-
     def limits(self, project: str | None, session: dict[str, object]) -> Limits:
         return merged(self.config.limits, self.projects.limits(project), session)
 
-    async def _tick_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            try:
-                await self.tick()
-            except (StoreError, Refused) as error:
-                logger.warning("a clock could not act: %s", error)
-            except Exception:
-                # One that fails must not stop all the others for ever.
-                logger.exception("a clock failed")
 
-    async def tick(self) -> None:
-        """Look at every clock once."""
-        self._ticks += 1
-        now = self.log.now()
-        for runner in list(self.runners.values()):
-            state = runner.journal.state
-            limits = self.limits(state.project, state.limits)
-            if state.phase == "working":
-                await self._turn_clocks(runner, limits, now)
-            elif state.phase == "idle" and state.attached is not None:
-                await self._process_clocks(runner.journal, limits, now)
-            if limits.memory_limit_mb and self._ticks % MEMORY_CHECK_TICKS == 0:
-                self._watch_memory(runner, limits.memory_limit_mb)
-        if self._ticks % IDLE_SCAN_TICKS == 0:
-            await self._end_idle_sessions(now)
-        self.log.evict(EVICT_AFTER_S)
-
-    async def _turn_clocks(self, runner: Runner, limits: Limits, now: float) -> None:
-        journal = runner.journal
-        state, turn = journal.state, journal.state.turn
-        if turn is None or state.prompts:
-            return
-        ran = now - seconds(turn.started_at) - turn.paused_ms / 1000
-        if limits.turn_timeout_s and ran >= limits.turn_timeout_s:
-            expired = cmd.ExpireTurnClock("turn", turn.turn, limits.turn_timeout_s, True)
-            await self.command(journal, expired, quietly=True)
-            return
-        quiet_since = max(journal.last_event_at, runner.silence_reported_at)
-        if limits.silence_s and not turn.open_tools and now - quiet_since >= limits.silence_s:
-            runner.silence_reported_at = now
-            expired = cmd.ExpireTurnClock("silence", turn.turn, limits.silence_s, limits.on_silence == "abort")
-            await self.command(journal, expired, quietly=True)
-
-    async def _process_clocks(self, journal: Journal, limits: Limits, now: float) -> None:
-        state = journal.state
-        assert state.attached is not None
-        if limits.idle_timeout_s and now - seconds(state.last_active_at) >= limits.idle_timeout_s:
-            await self._expire(journal, limits.on_idle, "idle_timeout")
-        elif limits.lifetime_s and now - seconds(state.attached.since) >= limits.lifetime_s:
-            await self._expire(journal, limits.on_lifetime, "lifetime")
-
-    async def _expire(self, journal: Journal, what: str | None, reason: str) -> None:
-        if what == "end":
-            await self.end_session(journal, cmd.EndSession("timed-out", reason))
-        else:
-            await self.suspend(journal, reason)
-
-    async def _end_idle_sessions(self, now: float) -> None:
-        """Sessions without a process whose idle clock ends them. Only those are brought into memory."""
-        everywhere = self.config.limits.on_idle == "end" or self.projects.any_ends_idle()
-        async for found in self._found(status="running", state="idle"):
-            if not everywhere and b'"on_idle":"end"' not in found.public:
-                continue
-            shown = msgspec.json.decode(found.public)
-            limits = self.limits(shown["project"], shown.get("limits") or {})
-            idle_s = now - seconds(shown["last_active_at"])
-            if limits.on_idle == "end" and limits.idle_timeout_s and idle_s >= limits.idle_timeout_s:
-                await self._expire(await self.log.open(found.session_id), "end", "idle_timeout")
-
-    def _watch_memory(self, runner: Runner, limit_mb: int) -> None:
-        attachment = runner.attachment
-        pid = attachment.launch.pid() if attachment is not None and attachment.launch is not None else None
-        if pid is not None and processes.tree_rss_bytes(pid) > limit_mb * 1024 * 1024:
-            runner.kill("memory")
+def _is_idle(state: st.Session) -> bool:
+    """Whether its process can be suspended without stopping anything."""
+    return not state.working and state.attached is not None and not state.background_tasks
 
 
 def _let_go(runner: Runner) -> bool:

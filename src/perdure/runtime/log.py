@@ -19,7 +19,7 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.clock import stamp
 from perdure.core.decision import Decision
-from perdure.core.errors import Conflict, Refused
+from perdure.core.errors import Conflict, Refused, StoreError
 from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_session, public_turn, snapshot
 from perdure.stores.base import Append, Checkpoint, Draft, Listed, Phrase, Receipt, Store, Stored, TurnRow
 from perdure.stores.wakeups import LocalWakeups, Wakeups
@@ -310,8 +310,13 @@ class Log:
                 raise Refused("conflict", f"There is a session {journal.state.id} already.")
             return decision
 
-        await self.shielded(journal.record(first))
-        self.journals[journal.state.id] = journal
+        known = self.journals.setdefault(journal.state.id, journal)
+        try:
+            await self.shielded(journal.record(first))
+        except (StoreError, Refused):
+            if known is journal:
+                del self.journals[journal.state.id]
+            raise
         return journal
 
     async def open(self, session_id: str) -> Journal:

@@ -207,6 +207,7 @@ class Runner:
             observations, lines = attachment.perform(orders)
             if any(isinstance(order, SendPrompt) for order in orders) and attachment.launch is not None:
                 attachment.prompt_mark = (event.turn or 0, attachment.launch.in_size())
+                attachment.prompt_position = attachment.position
             await self._commit(attachment, observations, lines)
 
     async def _receive(self, attachment: Attachment) -> bool:
@@ -390,7 +391,7 @@ class Runner:
                 signal=found.signal,
                 error=found.error,
                 stderr=launch.stderr_tail() if launch is not None else "",
-                delivered=attachment.delivered(self.journal.state, found.in_fed),
+                delivered=how != "stuck" and attachment.delivered(self.journal.state, found.in_fed),
             )
         await self._record_exit(attachment, fact)
 

@@ -130,7 +130,12 @@ class Sessions:
         journal = await self.log.open(session_id)
         rows = await self.log.store.read_turns(session_id)
         shown = public_session(journal.state, journal.last_seq)
-        shown["turns"] = self._turns(journal, [msgspec.json.decode(row.public) for row in rows])
+        # A long session has many turns: their JSON is passed on as it is kept.
+        turns: list[Any] = [msgspec.Raw(row.public) for row in rows]
+        current = journal.state.turn
+        if current is not None and rows and rows[-1].turn == current.turn:
+            turns[-1] = public_turn(current)
+        shown["turns"] = turns
         return shown
 
     @staticmethod

@@ -38,7 +38,7 @@ LOCK_TIMEOUT_S = 5.0
 """How long another server on the same file may hold the lock."""
 CACHED_STATEMENTS = 256
 WAL_KEEP_BYTES = 64 << 20
-WAL_MAX_PAGES = 16_000
+WAL_MAX_PAGES = 8_000
 """Where the writer itself checkpoints, if the checkpoints beside it could not keep up."""
 
 P = ParamSpec("P")

@@ -2,8 +2,8 @@
 
 Above: the writer (sqlite_writer.py) says now and then that it is time. Below: SQLite's passive checkpoint, through a
 connection and a thread of its own, since it waits for the disk: done by the writer, as SQLite does by itself, it held
-every commit up for 5 to 20 ms some times a second. It never blocks a commit and is never needed for one: if it fails,
-or can't keep up, the writer's own automatic checkpoint (a much larger limit) does what is left.
+commits up for milliseconds, several times a second under load. It never blocks a commit and is never needed for one: if
+it fails, or can't keep up, the writer's own automatic checkpoint (a much larger limit) does what is left.
 """
 
 import logging

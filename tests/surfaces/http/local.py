@@ -27,9 +27,9 @@ PATHS: dict[str, type[HttpToolsProtocol]] = {"taken_over": TakeableProtocol, "pl
 
 
 def settings(**given: Any) -> Config:
-    """A configuration without slots, unless they are asked for: `settings(heartbeat_s=0.1)`."""
+    """The rehearsal agent whatever is installed, and no slots unless asked for: `settings(heartbeat_s=0.1)`."""
     sections: dict[str, Any] = {name: given.pop(name) for name in ("limits", "agents", "projects") if name in given}
-    config: dict[str, Any] = {"server": {"slots": 0, "project_slots": 0, **given}, **sections}
+    config: dict[str, Any] = {"server": {"slots": 0, "project_slots": 0, "agent": "rehearsal", **given}, **sections}
     return msgspec.convert(config, Config)
 
 

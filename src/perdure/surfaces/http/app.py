@@ -83,4 +83,7 @@ def methods_at(request: Request) -> list[str]:
 
 
 def _on_bug(_: Request, error: Exception) -> Response:
-    return problem("internal", "Perdure failed while answering. The server's log says more; please report it.")
+    response = problem("internal", "Perdure failed while answering. The server's log says more; please report it.")
+    # The connection is closed after an error that is raised on; a client must not use it again.
+    response.headers["connection"] = "close"
+    return response
