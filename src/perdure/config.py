@@ -158,6 +158,9 @@ class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     resume: Annotated[Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")] = (
         "auto"
     )
+    prewarm: Annotated[
+        bool | None, Meta(description="Start it when a session is created. By default a streaming Claude is.")
+    ] = None
     model: Annotated[str | None, Meta(description="The model of sessions that name none.")] = None
     mode: Annotated[str | None, Meta(description="The mode of sessions that name none.")] = None
     options: Annotated[AgentOptions, Meta(description="How it runs; see below.")] = msgspec.field(

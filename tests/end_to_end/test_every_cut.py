@@ -25,7 +25,7 @@ from perdure.stores.sqlite import SqliteStore
 from tests.end_to_end.spool import Recordings, Spool
 from tests.harness import WAIT_S, LiveServer
 
-STEP_BYTES = int(os.environ.get("PERDURE_TEST_CUT_STEP", "4"))
+STEP_BYTES = int(os.environ.get("PERDURE_TEST_CUT_STEP", "1"))
 SHORT = "say hi"
 LONG = """\
 say beginning

@@ -33,7 +33,7 @@ ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     "UpdateSession": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",), "ended": ("ended",)},
     "DetachAgent": {"idle": ("idle",)},
     "ExpireTurnClock": {"working": ("working", "aborting")},
-    "PrepareLaunch": {"working": ("working",), "aborting": ("aborting",)},
+    "PrepareLaunch": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
     "EndWait": {"idle": ("idle", "working")},
     "GiveUpTurn": {"working": ("idle", "working"), "aborting": ("idle", "working")},
 }

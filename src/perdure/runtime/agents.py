@@ -105,6 +105,11 @@ class Agents:
             return driver
         return "claude-resume" if (project_mode or self._runner_mode) == "resume" else "claude-stream"
 
+    def prewarms(self, name: str, driver: str) -> bool:
+        """Whether it is started with its session. A streaming Claude is: its start costs a second of work."""
+        chosen = self.settings(name).prewarm
+        return driver == "claude-stream" if chosen is None else chosen
+
     def problem(self, name: str) -> tuple[str, str] | None:
         """(state, what to do) if the agent can't be started."""
         agent = self.settings(name)

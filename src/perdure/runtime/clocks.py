@@ -158,8 +158,11 @@ class Clocks:
         return None
 
     async def _at_last(self, session_id: str) -> None:
-        self._due.pop(session_id, None)
-        journal = await self._host.log.open(session_id)
+        try:
+            journal = await self._host.log.open(session_id)
+        except Refused:
+            self._due.pop(session_id, None)  # it was erased
+            return
         moment = self._moment(journal.state)
         if moment is None or moment > self._host.log.now():
             self._note(journal.state)

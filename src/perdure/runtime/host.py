@@ -244,9 +244,15 @@ class Host:
 
     # Runners -------------------------------------------------------------------------------------------------------
 
-    def _make_runner(self, journal: Journal) -> Runner:
-        runner = self.runners[journal.state.id] = Runner(self, journal)
+    def _make_runner(self, journal: Journal, *, prewarm: bool = False) -> Runner:
+        runner = self.runners[journal.state.id] = Runner(self, journal, prewarm=prewarm)
         return runner
+
+    def prewarm(self, journal: Journal) -> None:
+        """Start the agent of a new session, so that its first message finds it ready."""
+        state = journal.state
+        if state.id not in self.runners and self.agents.prewarms(state.agent, self.driver_name(state, state.agent)):
+            self._make_runner(journal, prewarm=True).start()
 
     def ensure_runner(self, journal: Journal) -> None:
         if journal.state.id not in self.runners and journal.state.working:

@@ -11,6 +11,7 @@ above.
 """
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import importlib.util
@@ -18,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -201,6 +203,13 @@ class Launch:
         except (FileNotFoundError, msgspec.DecodeError):
             return {}
         return found
+
+    def kill_keeper(self) -> None:
+        """For a keeper that hangs. Its lock is held, so the pid is still its own; the agent dies with it."""
+        pid = self.keeper_pid()
+        if pid is not None and self.is_alive():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     async def wait_gone(self, timeout_s: float) -> bool:
         """Until the lock is free and, if this server started the keeper, its zombie is buried."""

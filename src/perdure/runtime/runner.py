@@ -9,7 +9,6 @@ and the next one does nothing twice.
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +21,13 @@ from perdure.core.observations import AgentExited, SessionOpened, StartFailed, T
 from perdure.core.observe import deltas_only, observe
 from perdure.core.session import decide
 from perdure.core.state import Session
-from perdure.drivers import DRIVERS
 from perdure.drivers.base import CancelTurn, SendPrompt
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
 from perdure.runtime.launch import Launch, LaunchSpec
 from perdure.runtime.log import Journal
 from perdure.runtime.orders import Orders
+from perdure.runtime.starting import plan_start
 
 if TYPE_CHECKING:
     from perdure.runtime.host import Host
@@ -45,13 +44,14 @@ UNSTORED_MAX_BYTES = 1024 * 1024
 
 
 class Runner:
-    def __init__(self, host: "Host", journal: Journal) -> None:
+    def __init__(self, host: "Host", journal: Journal, *, prewarm: bool = False) -> None:
         self.host = host
         self.journal = journal
         self.attachment: Attachment | None = None
         self.silence_reported_at = 0.0
         self._todo: list[tuple[int, ev.Event]] = []
         self._wakeup = asyncio.Event()
+        self._prewarm = prewarm
         self._closed = False
         self._stopping = False
         self._kill_reason: str | None = None
@@ -176,7 +176,11 @@ class Runner:
         if attachment is None:
             self._todo.clear()
             if not state.working:
-                return False
+                if not self._prewarm:
+                    return False
+                self._prewarm = False
+                await self._launch()
+                return True
             if state.phase == "aborting":
                 await self._give_up("aborted", "The turn was stopped before its agent had started.")
             else:
@@ -285,53 +289,31 @@ class Runner:
     # Beginning and ending a process --------------------------------------------------------------------------------
 
     async def _launch(self) -> None:
+        """Start the agent that the running turn needs; or, with no turn, one that waits for it."""
         await self.host.wait_retired(self.journal.state.id)
-        state, turn = self.journal.state, self.journal.state.turn
-        if state.phase != "working" or turn is None:
+        if self.journal.state.phase not in ("working", "idle"):
             return
+        self._todo.clear()
         try:
-            program = self.host.agents.require(turn.agent)
+            start = await plan_start(self.host, self.journal, self._orders)
         except Refused as refusal:
             await self._give_up(refusal.code, refusal.detail)
             return
-        if not os.path.isdir(state.workdir):  # noqa: ASYNC240  one look at a local directory
-            await self._give_up("workdir_missing", f"The working directory {state.workdir} is not there any more.")
-            return
-        driver = DRIVERS[self.host.driver_name(state, turn.agent)]
-        launch_id = self.host.new_launch_id()
-        order = self._orders.start(turn.native_session_id if turn.context == "resumed" else None)
-        attachment = Attachment(
-            launch_id=launch_id,
-            session_id=state.id,
-            agent=turn.agent,
-            driver=driver,
-            conversation=driver.begin(launch_id),
-            performed_seq=self.journal.decided_seq,
-        )
-        self._todo.clear()
-        attachment.prompt_mark = (turn.turn, -1)
-        _, lines = attachment.perform([order, await self._orders.prompt()])
-        facts = self.host.agents.facts(turn.agent, state.workdir)
-        command = cmd.PrepareLaunch(
-            launch_id=launch_id,
-            agent=turn.agent,
-            driver=driver.name,
-            native_session_id=order.native_session_id,
-            workdir_id=facts.workdir_id,
-            fingerprint=facts.fingerprint,
-        )
-        checkpoint = attachment.checkpoint(lines)
+        checkpoint = start.attachment.checkpoint(start.lines)
         try:
             await self.journal.record(
-                lambda current: decide(current, command, self.host.world(current)), checkpoint=checkpoint
+                lambda state: decide(state, start.record, self.host.world(state)), checkpoint=checkpoint
             )
         except StoreFull:
             await self._wait_for_room()
             return
-        self.attachment = attachment
+        except Refused as refusal:
+            logger.info("session %s wants no agent any more: %s", self.journal.state.id, refusal.detail)
+            return
+        self.attachment = start.attachment
         self._killed, self._kill_reason, self._cancelled_again, self._long_orphan = False, None, False, False
         self._launched_at = self.host.log.now()
-        await self._spawn(attachment, driver.command(program.argv, order, launch_id), lines)
+        await self._spawn(start.attachment, start.command, start.lines)
 
     async def _spawn(self, attachment: Attachment, command: Any, lines: list[bytes]) -> None:
         spec = LaunchSpec(
@@ -369,6 +351,7 @@ class Runner:
             await attachment.launch.connect(self._wakeup.set, closed, CONNECT_TIMEOUT_S)
         except TimeoutError:
             logger.warning("the keeper of launch %s does not answer; ending it", attachment.launch_id)
+            attachment.launch.kill_keeper()
             self._closed = True
 
     async def _after_close(self, attachment: Attachment) -> None:

@@ -96,7 +96,10 @@ class Sessions:
         try:
             decision = create(command, self.host.world(_unborn(command)))
             journal = await self.log.create(decision)
-            return journal, await self._submit(journal, message) if message is not None else {}
+            if message is not None:
+                return journal, await self._submit(journal, message)
+            self.host.prewarm(journal)
+            return journal, {}
         except StoreFull as error:
             raise Refused("unavailable", "The disk is full. Make room and try again; nothing was kept.") from error
         finally:

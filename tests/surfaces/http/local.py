@@ -144,7 +144,8 @@ class LocalServer(LiveServer):
         """A process that ends closes every connection; a loop that ends leaves one whose peer never reads."""
         for transport in list(getattr(self._loop, "_transports", {}).values()):
             transport.abort()
-        await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     def finish(self) -> None:
         """Stop the server and its agents."""

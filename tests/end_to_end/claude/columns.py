@@ -1,0 +1,215 @@
+"""The four ways in which a scenario about Claude Code is played, and the stage that hides their differences.
+
+Above: the tests of this folder. Below: a live server, and for the real program a scripted model. The real program does
+what the model tells it to, the rehearsal dialect what the message itself says: `Words` holds those few verbs in which
+the two differ. Everything is asked of the server alone, but for what only the model's own log can prove.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.conftest import RealAgent
+from tests.harness import LiveServer, eventually
+from tests.model.server import ModelServer
+
+TURN_WAIT_S = 60.0
+MAX_RETRIES = 2
+
+
+class Column(NamedTuple):
+    name: str
+    real: bool
+    streams: bool
+
+    @property
+    def driver(self) -> str:
+        return "claude-stream" if self.streams else "claude-resume"
+
+
+COLUMNS = (
+    Column("real-stream", real=True, streams=True),
+    Column("real-resume", real=True, streams=False),
+    Column("rehearsal-stream", real=False, streams=True),
+    Column("rehearsal-resume", real=False, streams=False),
+)
+REAL = tuple(column for column in COLUMNS if column.real)
+DIALECT = tuple(column for column in COLUMNS if not column.real)
+STREAMING = tuple(column for column in COLUMNS if column.streams)
+
+
+class Words(NamedTuple):
+    """What is written in a message to make the same thing happen."""
+
+    asks: str
+    """A tool that needs a permission, and then the word "done"."""
+    slow: str
+    """Nothing at all for long, not even a first word."""
+
+
+REAL_WORDS = Words(asks="bash touch made-by-the-tool\nsay done", slow="slow 60")
+DIALECT_WORDS = Words(asks="permit Deploy\nsay done", slow="sleep 60")
+
+
+class Stage:
+    """One column with its server. `serve` first; it may be called once."""
+
+    def __init__(
+        self,
+        column: Column,
+        folder: Path,
+        make_server: Callable[..., LiveServer],
+        agent: RealAgent | None,
+        model: ModelServer | None,
+    ) -> None:
+        self.column = column
+        self.home = folder / "home"
+        self.workdir = folder / "work"
+        self.words = REAL_WORDS if column.real else DIALECT_WORDS
+        self._make_server = make_server
+        self._agent = agent
+        self._model = model
+        self._server: LiveServer | None = None
+        for place in (self.home, self.workdir):
+            place.mkdir()
+
+    @property
+    def server(self) -> LiveServer:
+        assert self._server is not None, "serve() comes first"
+        return self._server
+
+    @property
+    def model(self) -> ModelServer:
+        assert self._model is not None, "only the real program has a model"
+        return self._model
+
+    # The server --------------------------------------------------------------------------------------------------
+
+    def serve(
+        self,
+        *,
+        server: str = "",
+        limits: str = "",
+        agent: str = "",
+        project: str = "",
+        env: dict[str, str] | None = None,
+        server_env: dict[str, str] | None = None,
+    ) -> "Stage":
+        """Start the server. The strings are lines for the sections of its configuration."""
+        config = (
+            f"[server]\nslots = 0\nproject_slots = 0\n{server}\n[limits]\n{limits}\n"
+            f'[projects.here]\npath = "{self.workdir}"\n{project}\n'
+            f"[agents.{self.column.name}]\n{self.agent_lines(env or {})}{agent}\n"
+        )
+        self._server = self._make_server(config, **(server_env or {}))
+        return self
+
+    def agent_lines(self, env: dict[str, str], driver: str | None = None) -> str:
+        """How this column's agent is configured."""
+        command, base = self.command()
+        shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in {**base, **env}.items())
+        return f'driver = "{driver or self.column.driver}"\ncommand = {json.dumps(command)}\nenv = {{ {shown} }}\n'
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        if self._agent is None:
+            import sys
+
+            from tests.harness import SOURCE
+
+            folder = str(self.home / "rehearsal")
+            env = {"PERDURE_REHEARSAL_DIR": folder, "PYTHONPATH": SOURCE}
+            return [sys.executable, "-m", "perdure.rehearsal", "--claude"], env
+        env = {
+            "HOME": str(self.home),
+            "ANTHROPIC_BASE_URL": self.model.url,
+            "ANTHROPIC_API_KEY": "dummy",
+            "CLAUDE_CODE_MAX_RETRIES": str(MAX_RETRIES),
+            **self._agent.env,
+        }
+        return self._agent.argv, env
+
+    # A conversation ----------------------------------------------------------------------------------------------
+
+    def session(self, **fields: Any) -> str:
+        where = {} if "project" in fields else {"workdir": str(self.workdir)}
+        return self.server.create(agent=self.column.name, **where, **fields)
+
+    def idle(self, session: str) -> Any:
+        return self.server.wait_idle(session, TURN_WAIT_S)
+
+    def turn(self, session: str, text: str, **fields: Any) -> Any:
+        number = self.server.send(session, text, **fields)["turn"]
+        self.idle(session)
+        return self.at(session, number)
+
+    def at(self, session: str, number: int) -> Any:
+        return next(turn for turn in self.server.transcript(session) if turn["turn"] == number)
+
+    def recalled(self, session: str) -> list[str]:
+        """Every message that the agent's own context holds, the asking one left out."""
+        turn = self.turn(session, "recall")
+        assert turn["stop_reason"] == "end_turn", (turn, self.server.log_tail())
+        text = self.server.text(session, turn["turn"])
+        return [json.loads(line[2:]) for line in text.split("\n") if line.startswith("- ")][:-1]
+
+    def events(self, session: str, *types: str) -> list[Any]:
+        return [event for event in self.server.log(session) if event["type"] in types]
+
+    def codes(self, session: str) -> list[str]:
+        return [event["code"] for event in self.events(session, "system", "error")]
+
+    def contexts(self, session: str) -> list[str]:
+        return [event["context"] for event in self.events(session, "turn_start")]
+
+    def native_id(self, session: str) -> str:
+        return str(self.server.session(session)["native_session_id"])
+
+    def suspended(self, session: str) -> None:
+        self.server.wait(session, lambda found: found["attached"] == "suspended", TURN_WAIT_S)
+
+    def answer(self, session: str, **answer: Any) -> Any:
+        """Answer the prompt that waits; it is returned."""
+        prompt = self.server.prompt(session, TURN_WAIT_S)
+        self.server.post(f"/api/sessions/{session}/prompts/{prompt['prompt_id']}", answer, expect=200)
+        return prompt
+
+    def abort(self, session: str) -> None:
+        self.server.post(f"/api/sessions/{session}/abort", expect=202)
+
+    # What is kept on disk ----------------------------------------------------------------------------------------
+
+    def native_files(self, session: str) -> list[Path]:
+        native = self.native_id(session)
+        places = [self.home / ".claude" / "projects", self.home / "rehearsal"]
+        return [path for place in places for path in place.glob(f"**/{native}*") if path.is_file()]
+
+    def processes_on(self, native_id: str) -> list[int]:
+        """Living processes whose command line names this native session."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if native_id.encode() in words and (b"--resume" in words or b"--session-id" in words):
+                found.append(int(entry.name))
+        return found
+
+    def kill_agent(self, session: str) -> None:
+        """The process, where it is alive between turns; else there is nothing to kill."""
+        pid = self.server.session(session)["pid"]
+        if pid is None:
+            return
+        os.kill(pid, signal.SIGKILL)
+        self.server.wait(session, lambda found: found["pid"] != pid, TURN_WAIT_S)
+
+    def until(self, session: str, event_type: str, fits: Callable[[Any], bool] = lambda _: True) -> Any:
+        """The first such event, now or soon."""
+        return eventually(
+            lambda: next((event for event in self.events(session, event_type) if fits(event)), None),
+            f"{event_type} in {[event['type'] for event in self.server.log(session)]}",
+            TURN_WAIT_S,
+        )
