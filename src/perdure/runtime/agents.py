@@ -176,7 +176,7 @@ class Agents:
         known = self.abilities.get(name, Abilities())
         problem = self.problem(name)
         if problem is None and known.login_problem is not None:
-            problem = "needs_login", f"It said: {known.login_problem} Log in with its own command, then try again."
+            problem = "needs_login", f"It said: {known.login_problem.rstrip('.')}. Then try again."
         probed = self.probed.get(name)
         return {
             "name": name,

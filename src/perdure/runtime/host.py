@@ -156,6 +156,9 @@ class Host:
         for runner in list(self.runners.values()):
             await runner.stop()
         await self.compactor.stop()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _abort_all(self) -> None:
         for runner in list(self.runners.values()):

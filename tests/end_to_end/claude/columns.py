@@ -8,12 +8,13 @@ the two differ. Everything is asked of the server alone, but for what only the m
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.conftest import RealAgent
-from tests.harness import LiveServer, eventually
+from tests.harness import SOURCE, LiveServer, eventually
 from tests.model.server import ModelServer
 
 TURN_WAIT_S = 60.0
@@ -115,10 +116,6 @@ class Stage:
 
     def command(self) -> tuple[list[str], dict[str, str]]:
         if self._agent is None:
-            import sys
-
-            from tests.harness import SOURCE
-
             folder = str(self.home / "rehearsal")
             env = {"PERDURE_REHEARSAL_DIR": folder, "PYTHONPATH": SOURCE}
             return [sys.executable, "-m", "perdure.rehearsal", "--claude"], env
@@ -153,7 +150,9 @@ class Stage:
         turn = self.turn(session, "recall")
         assert turn["stop_reason"] == "end_turn", (turn, self.server.log_tail())
         text = self.server.text(session, turn["turn"])
-        return [json.loads(line[2:]) for line in text.split("\n") if line.startswith("- ")][:-1]
+        found = [json.loads(line[2:]) for line in text.split("\n") if line.startswith("- ")][:-1]
+        # Messages with no answer between them are joined by the real program, which then parts them by newlines.
+        return [message.rstrip("\n") for message in found]
 
     def events(self, session: str, *types: str) -> list[Any]:
         return [event for event in self.server.log(session) if event["type"] in types]
@@ -187,16 +186,18 @@ class Stage:
         return [path for place in places for path in place.glob(f"**/{native}*") if path.is_file()]
 
     def processes_on(self, native_id: str) -> list[int]:
-        """Living processes whose command line names this native session."""
-        found = []
+        """Living processes that were started on this native session. What they fork themselves has their command line
+        until it becomes another program: it is no second holder."""
+        parents = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
+                status = (entry / "stat").read_text()
             except OSError:
                 continue
             if native_id.encode() in words and (b"--resume" in words or b"--session-id" in words):
-                found.append(int(entry.name))
-        return found
+                parents[int(entry.name)] = int(status.rpartition(")")[2].split()[1])
+        return [pid for pid, parent in parents.items() if parent not in parents]
 
     def kill_agent(self, session: str) -> None:
         """The process, where it is alive between turns; else there is nothing to kill."""
@@ -204,12 +205,16 @@ class Stage:
         if pid is None:
             return
         os.kill(pid, signal.SIGKILL)
+        self.gone_from(session, pid)
+
+    def gone_from(self, session: str, pid: int) -> None:
+        """Until the server has seen that this process has ended."""
         self.server.wait(session, lambda found: found["pid"] != pid, TURN_WAIT_S)
 
     def until(self, session: str, event_type: str, fits: Callable[[Any], bool] = lambda _: True) -> Any:
         """The first such event, now or soon."""
         return eventually(
             lambda: next((event for event in self.events(session, event_type) if fits(event)), None),
-            f"{event_type} in {[event['type'] for event in self.server.log(session)]}",
+            f"{event_type} in session {session}",
             TURN_WAIT_S,
         )

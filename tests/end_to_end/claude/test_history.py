@@ -1,5 +1,7 @@
 """Every message reaches the agent's context exactly once, whatever dies in between."""
 
+from itertools import pairwise
+
 import pytest
 
 from tests.end_to_end.claude.columns import STREAMING, Stage
@@ -26,8 +28,7 @@ def test_three_turns_are_told_once_each_in_one_native_session(stage: Stage) -> N
     no_holes(stage.server.log(session))
     if stage.column.real:
         asked = stage.model.log.asked
-        pairs = zip(asked, asked[1:], strict=False)
-        assert len(asked) == 4 and all(common_prefix(first, second).whole for first, second in pairs)
+        assert len(asked) == 4 and all(common_prefix(first, second).whole for first, second in pairwise(asked))
 
 
 def test_nothing_is_lost_when_agent_and_server_die_between_turns(stage: Stage) -> None:
@@ -81,12 +82,13 @@ def test_a_turn_goes_on_though_the_server_is_killed_in_the_middle_of_it(stage: S
 @pytest.mark.parametrize("column", STREAMING, ids=lambda column: column.name)
 def test_an_agent_killed_right_after_its_answer_is_resumed_or_told_again(stage: Stage) -> None:
     session = stage.serve().session()
-    said = []
-    for number in range(3):
-        said.append(f"say {number}")
-        stage.server.send(session, said[-1])
+    said = [f"say {number}" for number in range(4)]
+    for text in said:
+        viewer = stage.server.watch(session)
+        stage.server.send(session, text)
         pid = stage.server.wait(session, lambda found: found["pid"] is not None, 60)["pid"]
-        stage.until(session, "turn_end", lambda event, turn=number + 1: event["turn"] == turn)
+        viewer.until("turn_end")
         kill(pid)
-        stage.server.wait(session, lambda found, pid=pid: found["pid"] != pid)
+        viewer.close()
+        stage.gone_from(session, pid)
     assert stage.recalled(session) == said

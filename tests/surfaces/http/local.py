@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from perdure.config import Config
 from perdure.server import Server
 from perdure.surfaces.http.takeover import TakeableProtocol
-from tests.harness import WAIT_S, LiveServer, Stream
+from tests.harness import WAIT_S, LiveServer, Stream, eventually
 
 TOKEN = "test-token"
 PATHS: dict[str, type[HttpToolsProtocol]] = {"taken_over": TakeableProtocol, "plain_asgi": HttpToolsProtocol}
@@ -123,6 +123,11 @@ class LocalServer(LiveServer):
     def compacted(self) -> None:
         """Until the finished turns are joined."""
         self.run(self.server.host.compactor.settle())
+
+    def let_go(self, session: str) -> None:
+        """Until nothing of a session is in memory: what is asked for next is read from the store."""
+        log = self.server.log
+        eventually(lambda: self.ask(lambda: log.evict(-1) or session not in log.journals), f"{session} is let go of")
 
     def _end(self, number: int) -> int:
         self._leave()

@@ -35,8 +35,7 @@ def joined(server: LocalServer) -> Ended:
     eventually(lambda: server.ask(lambda: session not in server.server.host.runners), "the agent is gone")
     server.compacted()
     # What is in memory would be served as it was: let go of it.
-    server.ask(lambda: server.server.log.evict(-1))
-    assert server.ask(lambda: session not in server.server.log.journals)
+    server.let_go(session)
     return Ended(session, live, live[-1]["seq"])
 
 
@@ -67,7 +66,7 @@ def test_a_finished_turn_is_smaller_and_says_the_same(server: LocalServer, joine
 def test_any_position_gets_exactly_the_rest(server: LocalServer, joined: Ended, data: st.DataObject) -> None:
     position = data.draw(st.integers(0, joined.last - 1))
     expected = said([event for event in joined.live if event["seq"] > position])
-    server.ask(lambda: server.server.log.evict(-1))
+    server.let_go(joined.id)
     frames = [event for _, _, event in all_frames(server, f"/api/sessions/{joined.id}/events", str(position))]
     if frames[0]["type"] == "snapshot":
         # Allowed where the rest would be larger than a snapshot, which this short session never is.
@@ -88,7 +87,7 @@ def test_the_log_is_read_in_pieces_without_a_gap(server: LocalServer, joined: En
 
 
 def test_a_viewer_that_missed_more_than_the_limit_gets_a_snapshot(server: LocalServer, joined: Ended) -> None:
-    server.ask(lambda: server.server.log.evict(-1))
+    server.let_go(joined.id)
     limit, server.server.hub.replay_limit = server.server.hub.replay_limit, 10
     try:
         frames = all_frames(server, f"/api/sessions/{joined.id}/events", "1")
@@ -104,5 +103,5 @@ def test_a_rest_that_is_larger_than_a_snapshot_comes_as_one(server: LocalServer)
     server.turn(session, "say short")
     server.post(f"/api/sessions/{session}/stop")
     eventually(lambda: server.ask(lambda: session not in server.server.host.runners), "the agent is gone")
-    server.ask(lambda: server.server.log.evict(-1))
+    server.let_go(session)
     assert [kind for _, kind, _ in all_frames(server, f"/api/sessions/{session}/events", "1")] == ["snapshot"]

@@ -96,6 +96,6 @@ def test_a_snapshot_after_a_reload_is_the_same(server: LocalServer) -> None:
     eventually(lambda: server.ask(lambda: session not in server.server.host.runners), "the agent is gone")
     before = snapshot(server, session)
     server.compacted()
-    server.ask(lambda: server.server.log.evict(-1))
+    server.let_go(session)
     after = snapshot(server, session)
     assert {**after, "at": ""} == {**before, "at": ""}

@@ -87,8 +87,13 @@ def failure(text: str, fault: str) -> Verdict:
     if _LIMIT.search(text):
         return Verdict("failed", "usage_limit", text)
     if _LOGIN.search(text):
-        return Verdict("failed", "needs_login", text)
-    return Verdict("failed", _CODES.get(fault, "agent_error"), text)
+        return Verdict("failed", "needs_login", _with_advice(text))
+    code = _CODES.get(fault, "agent_error")
+    return Verdict("failed", code, _with_advice(text) if code == "needs_login" else text)
+
+
+def _with_advice(text: str) -> str:
+    return f"{text.rstrip('.')}. Start claude in a terminal, log in with /login, or give the agent a valid API key"
 
 
 def sentence(result: dict[str, Any]) -> str:

@@ -1,0 +1,79 @@
+"""What the model's API does wrong reaches the person as a sentence, in bounded time, and the session stays usable."""
+
+import time
+
+import pytest
+
+from tests.end_to_end.claude.columns import COLUMNS, REAL, Stage
+
+pytestmark = pytest.mark.timeout(240)
+ONLY_REAL = pytest.mark.parametrize("column", REAL, ids=lambda column: column.name)
+
+
+@ONLY_REAL
+def test_every_error_of_the_api_is_told_and_the_session_goes_on(stage: Stage) -> None:
+    session = stage.serve(limits="turn_timeout_s = 30").session()
+    said = ["say one"]
+    stage.turn(session, "say one")
+    expected = {
+        "fail 401": ("needs_login", "log in"),
+        "fail 400": ("agent_error", "400"),
+        "fail 529": ("api_unavailable", "529"),
+        "fail 500": ("api_unavailable", "500"),
+    }
+    for text, (code, words) in expected.items():
+        turn = stage.turn(session, text)
+        said.append(text)
+        assert turn["stop_reason"] == "failed"
+        error = stage.events(session, "error")[-1]
+        assert (error["code"], error["turn"]) == (code, turn["turn"]), error
+        assert words in error["message"], error
+        assert error["message"] not in stage.server.text(session, turn["turn"])
+    assert "api_retry" in stage.codes(session)
+    assert stage.recalled(session) == said
+
+
+@ONLY_REAL
+def test_a_model_that_is_not_there_fails_the_turn_and_the_next_one_works_when_it_is_back(stage: Stage) -> None:
+    session = stage.serve(limits="turn_timeout_s = 30").session()
+    stage.turn(session, "say one")
+    port = stage.model.port
+    stage.model.stop()
+    began = time.monotonic()
+    turn = stage.turn(session, "say two")
+    assert time.monotonic() - began < 45
+    assert turn["stop_reason"] == "failed"
+    error = stage.events(session, "error")[-1]
+    assert error["code"] in ("api_unavailable", "agent_error") and "onnect" in error["message"], error
+    stage.model.start(port)
+    assert stage.recalled(session) == ["say one", "say two"]
+
+
+@ONLY_REAL
+def test_a_stream_that_stalls_is_ended_by_the_turn_clock_with_what_it_said(stage: Stage) -> None:
+    session = stage.serve(limits="turn_timeout_s = 4").session()
+    stage.turn(session, "say one")
+    turn = stage.turn(session, "say half\nstall")
+    assert (turn["stop_reason"], stage.server.text(session, 2)) == ("timed_out", "half")
+    assert stage.events(session, "error")[-1]["code"] == "turn_timeout"
+    assert stage.recalled(session) == ["say one", "say half\nstall"]
+
+
+@ONLY_REAL
+def test_an_answer_that_was_cut_off_is_asked_for_again_and_shown_once(stage: Stage) -> None:
+    session = stage.serve().session()
+    turn = stage.turn(session, "say half\ncut\nsay end")
+    assert turn["stop_reason"] == "end_turn"
+    assert stage.server.text(session, 1).endswith("half\nend")
+    assert stage.recalled(session) == ["say half\ncut\nsay end"]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
+def test_a_limit_of_turns_is_named_as_such(stage: Stage) -> None:
+    tool = "bash pwd\nbash pwd\nsay never" if stage.column.real else "tool Look here\nsay never"
+    limited = f'[agents.{stage.column.name}.options]\nextra_args = ["--max-turns", "1"]'
+    session = stage.serve(agent=limited).session()
+    turn = stage.turn(session, tool)
+    assert turn["stop_reason"] == "max_turns"
+    assert "never" not in stage.server.text(session, 1)
+    assert stage.recalled(session) == [tool]
