@@ -177,6 +177,7 @@ def setting_sections() -> Iterator[tuple[str, type]]:
             _, bare = described(hint)
             if isinstance(bare, type) and issubclass(bare, msgspec.Struct) and bare is not config.Limits:
                 yield f"[{name}.{inner}]", bare
+    yield "[agents.NAME.options.mcp_servers.NAME], [projects.NAME.options.mcp_servers.NAME]", config.McpServer
 
 
 def settings_page() -> str:

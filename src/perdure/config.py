@@ -129,6 +129,20 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     heartbeat_s: Annotated[float, Meta(gt=0, description="How often a stream shows that it is alive.")] = 15
 
 
+class McpServer(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An MCP server that agents are given: a program, or an address."""
+
+    command: Annotated[list[str], Meta(description="The program and its arguments.")] = []
+    env: Annotated[dict[str, str], Meta(description="Environment for the program.")] = {}
+    url: Annotated[str | None, Meta(description="The address of a server that runs already.")] = None
+    transport: Annotated[Literal["http", "sse"], Meta(description="How the address is spoken to.")] = "http"
+    headers: Annotated[dict[str, str], Meta(description="Headers for the address.")] = {}
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == (self.url is not None):
+            raise ValueError("an MCP server has either a command or a url")
+
+
 class AgentOptions(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What only perdure.toml may say of how an agent runs: some of it runs code or skips questions."""
 
@@ -138,6 +152,15 @@ class AgentOptions(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaul
     skip_permissions: Annotated[bool, Meta(description="Let the agent do everything without asking.")] = False
     agent_teams: Annotated[bool, Meta(description="Turn Claude Code's experimental agent teams on.")] = False
     extra_args: Annotated[list[str], Meta(description="More arguments for the agent's command line.")] = []
+    mcp_servers: Annotated[dict[str, McpServer], Meta(description="MCP servers by name; see below.")] = {}
+
+
+class ProjectOptions(AgentOptions, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What only perdure.toml may say of how agents run in a project; it goes before the agent's own options."""
+
+    env: Annotated[
+        dict[str, str], Meta(description="Environment for every agent here, such as a CLAUDE_CONFIG_DIR of its own.")
+    ] = {}
 
 
 class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -189,8 +212,8 @@ class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):
         Literal["streaming", "resume"] | None,
         Meta(description="How Claude Code runs here: one process for all turns, or one for each."),
     ] = None
-    options: Annotated[AgentOptions, Meta(description="How agents run here, on top of the agent's own.")] = (
-        msgspec.field(default_factory=AgentOptions)
+    options: Annotated[ProjectOptions, Meta(description="How agents run here, on top of the agent's own.")] = (
+        msgspec.field(default_factory=ProjectOptions)
     )
 
 

@@ -83,6 +83,26 @@ def test_a_new_session_is_asked_for_with_an_empty_list_of_servers(peer: Peer) ->
     assert (opened.native_session_id, opened.resumed, opened.modes) == (SESSION, False, MODES)
 
 
+def test_a_session_is_given_the_configured_mcp_servers_that_its_agent_can_speak_to(peer: Peer) -> None:
+    servers = {
+        "files": {"command": ["mcp-files", "--root", "."], "env": {"KEY": "k"}},
+        "web": {"url": "https://mcp.example/", "headers": {"X-Key": "k"}},
+        "old": {"url": "https://old.example/", "transport": "sse"},
+    }
+    order = StartSession("/srv/site", options={"mcp_servers": servers})
+    (told,) = peer.initialize(order, mcpCapabilities={"http": True, "sse": False})
+    assert peer.sent[0]["params"]["mcpServers"] == [
+        {"name": "files", "command": "mcp-files", "args": ["--root", "."], "env": [{"name": "KEY", "value": "k"}]},
+        {
+            "type": "http",
+            "name": "web",
+            "url": "https://mcp.example/",
+            "headers": [{"name": "X-Key", "value": "k"}],
+        },
+    ]
+    assert isinstance(told, System) and told.code == "mcp_server_left_out" and "old" in told.message
+
+
 def test_resume_is_preferred_to_load(peer: Peer) -> None:
     peer.initialize(RESUME, loadSession=True, sessionCapabilities={"resume": {}})
     assert peer.sent[0]["method"] == "session/resume"

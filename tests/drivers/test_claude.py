@@ -112,6 +112,19 @@ def test_extra_arguments_and_environment_come_from_the_configuration() -> None:
     assert command.env["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] == "1"
 
 
+def test_mcp_servers_come_from_the_configuration() -> None:
+    servers = {
+        "files": {"command": ["mcp-files", "--root", "."], "env": {"KEY": "${FILES_KEY}"}},
+        "web": {"url": "https://mcp.example/", "transport": "sse"},
+    }
+    line = line_of(StartSession("/srv/site", options={"mcp_servers": servers}))
+    assert json.loads(line[line.index("--mcp-config") + 1])["mcpServers"] == {
+        "files": {"type": "stdio", "command": "mcp-files", "args": ["--root", "."], "env": {"KEY": "${FILES_KEY}"}},
+        "web": {"type": "sse", "url": "https://mcp.example/", "headers": {}},
+    }
+    assert "--mcp-config" not in line_of(StartSession("/srv/site", options={"mcp_servers": {}}))
+
+
 # Opening ------------------------------------------------------------------------------------------------------------
 
 
@@ -298,7 +311,17 @@ def test_an_answer_that_is_only_in_the_result_is_shown(peer: Peer) -> None:
 def test_half_an_emoji_in_a_piece_loses_nothing_else(peer: Peer) -> None:
     peer.prompted()
     seen = peer.lines(json.dumps(start("a")).encode(), json.dumps(piece("hi \ud83d")).encode())
-    assert deltas(seen) == [(0, "hi \ufffd")]
+    assert deltas(seen) == [(0, "hi ")]
+    assert deltas(peer.lines(json.dumps(piece(" there \ud83d")).encode())) == [(0, "\ufffd there ")]
+    assert deltas(peer.says(whole("a", text("hi \ufffd there \ufffd")))) == [(0, "\ufffd")]
+
+
+def test_the_halves_of_an_emoji_in_two_pieces_are_shown_as_one(peer: Peer) -> None:
+    peer.prompted()
+    pieces = (piece("\ud83d"), piece("\ude00"), piece(" and \ud83d"), piece("\ude01 too"))
+    seen = [peer.lines(json.dumps(line).encode()) for line in (start("a"), *pieces)]
+    assert [said for one in seen for _, said in deltas(one)] == ["\U0001f600", " and ", "\U0001f601 too"]
+    assert peer.says(whole("a", text("\U0001f600 and \U0001f601 too"))) == []
 
 
 def test_replayed_and_synthetic_user_lines_are_not_shown(peer: Peer) -> None:

@@ -198,8 +198,14 @@ class Host:
     def start_defaults(self, state: st.Session, agent: str) -> tuple[str | None, str | None, dict[str, Any]]:
         """Model, mode and options with which an agent starts: the session's own first, then the agent's."""
         settings = self.agents.settings(agent)
-        options = {**msgspec.to_builtins(settings.options), **self.projects.options(state.project)}
-        return state.model or settings.model, state.mode or settings.mode, options
+        options = [msgspec.to_builtins(each) for each in (settings.options, self.projects.options(state.project))]
+        servers = {name: server for each in options for name, server in each.pop("mcp_servers", {}).items()}
+        joined = {**options[0], **options[1], "mcp_servers": servers}
+        joined.pop("env", None)
+        return state.model or settings.model, state.mode or settings.mode, joined
+
+    def environment(self, state: st.Session, agent: str) -> dict[str, str]:
+        return {**self.agents.environment(agent), **self.projects.options(state.project).env}
 
     def learn(self, agent: str, fact: Any) -> None:
         """Keep what an agent says of itself, so that the next decision and the agent list know it."""

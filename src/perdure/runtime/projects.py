@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.config import Limits, ProjectSettings
+from perdure.config import Limits, ProjectOptions, ProjectSettings
 from perdure.core.errors import Refused
 from perdure.core.permissions import Rule
 from perdure.stores.base import Store
@@ -75,10 +75,10 @@ class Projects:
         settings = self.all().get(project) if project else None
         return settings.runner_mode if settings else None
 
-    def options(self, project: str | None) -> dict[str, Any]:
+    def options(self, project: str | None) -> ProjectOptions:
         """What the project says of how agents run. Only perdure.toml may: such a project can't be made over the API."""
         settings = self._configured.get(project) if project else None
-        return msgspec.to_builtins(settings.options) if settings else {}
+        return settings.options if settings else ProjectOptions()
 
     def any_ends_idle(self) -> bool:
         return any(project.limits.on_idle == "end" for project in self.all().values())
@@ -86,6 +86,10 @@ class Projects:
     def public(self, identity: str, settings: ProjectSettings, active_session_id: str | None) -> dict[str, Any]:
         shown: dict[str, Any] = msgspec.to_builtins(settings)
         shown["name"] = settings.name or identity
+        # Keys may stand in these: their names are enough.
+        shown["options"].update(
+            (key, sorted(shown["options"][key])) for key in ("env", "mcp_servers") if key in shown["options"]
+        )
         shown["permissions"] = [msgspec.to_builtins(rule) for rule in settings.permissions]
         return {"id": identity, **shown, "active_session_id": active_session_id}
 

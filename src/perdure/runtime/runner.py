@@ -319,7 +319,7 @@ class Runner:
         spec = LaunchSpec(
             launch_id=attachment.launch_id,
             argv=command.argv,
-            env={**self.host.agents.environment(attachment.agent), **command.env},
+            env={**self.host.environment(self.journal.state, attachment.agent), **command.env},
             cwd=self.journal.state.workdir,
             limits=self.host.launch_limits(),
         )

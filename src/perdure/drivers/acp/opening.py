@@ -7,6 +7,7 @@ the protocol version, and not that it is the session that was asked for.
 from typing import Any
 
 from perdure import __version__
+from perdure.core.events import System
 from perdure.drivers import jsonrpc
 from perdure.drivers.acp import settings
 from perdure.drivers.acp.outbox import Outbox
@@ -101,7 +102,7 @@ class Opening:
     def _open(self, order: StartSession) -> None:
         state = self._state
         state.early, state.early_bytes, state.settling = [], 0, False
-        params: dict[str, Any] = {"cwd": order.workdir, "mcpServers": []}
+        params: dict[str, Any] = {"cwd": order.workdir, "mcpServers": self._mcp_servers(order)}
         if order.native_session_id is None:
             method = "session/new"
         else:
@@ -115,6 +116,25 @@ class Opening:
                 return
         state.phase = "opening"
         self._out.request(method, params)
+
+    def _mcp_servers(self, order: StartSession) -> list[dict[str, Any]]:
+        """Those that the agent can use: a program always, an address if it says that it speaks to such."""
+        speaks = self._state.capabilities.get("mcpCapabilities")
+        found: list[dict[str, Any]] = []
+        for name, server in order.options.get("mcp_servers", {}).items():
+            if "url" not in server:
+                program, *arguments = server["command"]
+                env = _pairs(server.get("env", {}))
+                found.append({"name": name, "command": program, "args": arguments, "env": env})
+                continue
+            transport = server.get("transport", "http")
+            if isinstance(speaks, dict) and speaks.get(transport) is True:
+                headers = _pairs(server.get("headers", {}))
+                found.append({"type": transport, "name": name, "url": server["url"], "headers": headers})
+            else:
+                message = f"The MCP server {name} was left out: this agent can't speak to one over {transport}."
+                self._out.emit(System(code="mcp_server_left_out", message=message))
+        return found
 
     def _opened(self, session_id: str, result: dict[str, Any], resumed: bool) -> None:
         state = self._state
@@ -154,6 +174,10 @@ class Opening:
     def _advertises(self, capability: str) -> bool:
         session = self._state.capabilities.get("sessionCapabilities")
         return isinstance(session, dict) and session.get(capability) not in (None, False)
+
+
+def _pairs(values: dict[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def _session_in(result: dict[str, Any], asked: str) -> str:

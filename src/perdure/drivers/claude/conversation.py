@@ -150,7 +150,9 @@ class ClaudeConversation:
         event = wire.part(message, "event")
         delta, index = wire.part(event, "delta"), wire.whole(event.get("index"))
         if message.get("parent_tool_use_id") is None:
-            said = wire.Delta(wire.string(delta, "type"), wire.string(delta, "text"), wire.string(delta, "thinking"))
+            kind = wire.string(delta, "type")
+            text = wire.torn_text(line) if kind == "text_delta" else wire.string(delta, "text")
+            said = wire.Delta(kind, text, wire.string(delta, "thinking"))
             self._streamed(wire.StreamEvent(wire.string(event, "type"), -1 if index is None else index, said), line)
 
     def _noted(self, subtype: str, message: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ Above: the driver; opening.py, which must know the session's id before the agent
 person chose are checked here: what is not a known mode, or looks like a flag, is not passed on.
 """
 
+import json
 import re
 import uuid
 from typing import Any
@@ -59,12 +60,24 @@ def command(argv: list[str], order: StartSession, launch_id: str) -> Command:
         line += ["--session-id", session_id(launch_id)]
     else:
         line += ["--resume", order.native_session_id]
+    servers = order.options.get("mcp_servers")
+    if isinstance(servers, dict) and servers:
+        configured = {name: _mcp_server(server) for name, server in servers.items()}
+        line += ["--mcp-config", json.dumps({"mcpServers": configured})]
     extra = order.options.get("extra_args")
     line += [part for part in (extra if isinstance(extra, list) else []) if isinstance(part, str)]
     environment = dict(_ENVIRONMENT)
     if order.options.get("agent_teams") is True:
         environment["CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS"] = "1"
     return Command(line, environment)
+
+
+def _mcp_server(server: dict[str, Any]) -> dict[str, Any]:
+    if "url" in server:
+        address = {"type": server.get("transport", "http"), "url": server["url"]}
+        return {**address, "headers": server.get("headers", {})}
+    program, *arguments = server["command"]
+    return {"type": "stdio", "command": program, "args": arguments, "env": server.get("env", {})}
 
 
 def modes(order: StartSession | None) -> dict[str, str]:

@@ -7,6 +7,7 @@ incomplete. What was shown stays shown: if the agent throws a half message away 
 
 import zlib
 
+from perdure.drivers.claude import wire
 from perdure.drivers.claude.outbox import Outbox
 from perdure.drivers.claude.state import Block, Running, State
 
@@ -25,6 +26,11 @@ class Speaking:
         block = running.blocks.get(index)
         if block is None or block.thinking != thinking or block.whole:
             block = running.blocks[index] = self._new_block(running, thinking)
+        if block.half or not text.isascii():
+            text, half = wire.joined(chr(block.half) + text if block.half else text)
+            block.half = ord(half) if half else 0
+            if not text:
+                return
         block.chars += len(text)
         block.checksum = zlib.crc32(text.encode(), block.checksum)
         if block.blank and not text.isspace():

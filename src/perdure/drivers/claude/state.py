@@ -45,6 +45,8 @@ class Block(Struct, omit_defaults=True):
     checksum: int = 0
     blank: bool = True
     whole: bool = False
+    half: int = 0
+    """Half an emoji that the last piece ended with: it waits for the other half."""
 
 
 class Tool(Struct, omit_defaults=True):

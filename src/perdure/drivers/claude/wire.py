@@ -51,6 +51,18 @@ def message(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def torn_text(line: bytes) -> str:
+    """The text of a piece as it came, with the halves of emojis that `message` mends one by one."""
+    return string(part(part(json.loads(line.decode("utf-8", "replace")), "event"), "delta"), "text")
+
+
+def joined(text: str) -> tuple[str, str]:
+    """A text whose halves of emojis are joined or, if alone, replaced; and the half that it ends with, if it does."""
+    half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+    whole = text.removesuffix(half) if half else text
+    return whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"), half
+
+
 def line(message: dict[str, Any]) -> bytes:
     try:
         return jsonrpc.encoded(message) + b"\n"
