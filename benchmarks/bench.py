@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import opening, parts, resting, streaming
+from benchmarks import first_token, opening, parts, resting, streaming
 from benchmarks.reference import NoCompiler
 from benchmarks.table import Row, aligned
 
@@ -30,6 +30,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "d": (streaming.single,),
     "e": (resting.starts, resting.idle_sessions),
     "f": (opening.long_sessions,),
+    "h": (first_token.first_token,),
 }
 PARTS = "g"
 
@@ -51,7 +52,7 @@ def measure(names: list[str], quick: bool) -> tuple[list[Row], str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./run bench", description="Perdure measured beside a C reference.")
     parser.add_argument("--quick", action="store_true", help="shorter streams, fewer rounds: under a minute")
-    parser.add_argument("--only", default="abcdefg", help="which scenarios, e.g. a,c")
+    parser.add_argument("--only", default="abcdefgh", help="which scenarios, e.g. a,c")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     given = parser.parse_args(arguments)
     names = sorted(set(given.only) - {","})

@@ -21,7 +21,7 @@ from perdure.core.errors import STATUS_OF_CODE
 from perdure.core.observe import OBSERVED
 from perdure.core.session import ALLOWED
 from perdure.surfaces.cli import COMMANDS
-from perdure.surfaces.http.openapi import shown_path
+from perdure.surfaces.http.openapi import answer_kinds, shown_path
 from perdure.surfaces.http.routes import ENDPOINTS, Endpoint
 
 HERE = Path(__file__).resolve().parent
@@ -42,6 +42,7 @@ CODES = {
     "no_turn_active": "Nothing runs that could be stopped.",
     "session_ended": "The session is over. Start a new one.",
     "slots_full": "As many turns run as the server or the project allows.",
+    "queue_full": "Too many messages wait for the running turn already.",
     "prompt_resolved": "Somebody answered first, or the turn is over.",
     "conflict": "The id was used for something else, or a fixed thing can't be changed.",
     "too_large": "Larger than `max_message_bytes`.",
@@ -212,10 +213,14 @@ def takes(endpoint: Endpoint) -> str:
 
 def answers(endpoint: Endpoint) -> str:
     found = []
-    for status, kind in endpoint.answers.items():
-        name = kind if isinstance(kind, str) else (kind.__name__ if kind is not None else "")
-        found.append(f"{status} {name}".strip())
+    for status in endpoint.answers:
+        names = [kind if isinstance(kind, str) else struct_name(kind) for kind in answer_kinds(endpoint, status)]
+        found.append(f"{status} {' or '.join(names)}".strip())
     return ", ".join(found)
+
+
+def struct_name(kind: Any) -> str:
+    return f"[{get_args(kind)[0].__name__}]" if get_origin(kind) is list else str(kind.__name__)
 
 
 def endpoint_rows() -> Iterator[tuple[str, ...]]:
@@ -243,7 +248,7 @@ def api_page() -> str:
             "JSON in and out. Every request needs the token, as `Authorization: Bearer TOKEN` or as the cookie of a",
             "signed-in browser, except `GET /api/health` and `POST /api/login`. The full description of every body and",
             "answer is the OpenAPI document at `/api/openapi.json`; `/api/docs` shows this table. A field with `?` may",
-            "be left out, and unknown fields are ignored.",
+            "be left out. Unknown fields are ignored; only those of a permission rule are refused.",
         ],
         table(("request", "what it does", "takes", "answers", "may refuse"), endpoint_rows()),
         ["## Queries"],

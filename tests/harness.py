@@ -70,8 +70,19 @@ class LiveServer:
         ready, _, _ = select.select([self.process.stdout], [], [], WAIT_S)
         line = self.process.stdout.readline().decode() if ready else ""
         if "listening on" not in line:
-            raise AssertionError(f"the server did not start: {line!r}\n{self.log_tail()}")
+            # At the end of its output it is ending by itself; one that says nothing at all is killed.
+            code = self._give_up(WAIT_S if ready and not line else 0)
+            raise AssertionError(f"the server did not start (exit code {code}): {line!r}\n{self.log_tail()}")
         return line.strip()
+
+    def _give_up(self, patience_s: float) -> int:
+        """No process is left behind by a start that failed."""
+        assert self.process is not None
+        try:
+            self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        return self._end(signal.SIGKILL)
 
     def log_tail(self) -> str:
         return self.errors.read_text(errors="replace")[-4000:] if self.errors.exists() else ""
@@ -232,7 +243,7 @@ def no_holes(events: list[Any]) -> None:
 
 def marked_processes(data: Path) -> dict[int, str]:
     """Processes that carry the mark of a launch of this installation, and its keepers."""
-    install = (data / "install").read_text().strip() if (data / "install").exists() else "?"
+    install = (data / "install").read_text().split()[0] if (data / "install").exists() else "?"
     found: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

@@ -1,16 +1,18 @@
 """The benchmarks run: each scenario with the smallest numbers. No timing is asserted, only that it is all there."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks import bench, opening, parts, resting, streaming
+from benchmarks import bench, first_token, opening, parts, resting, streaming
 from benchmarks.load import Report
 from benchmarks.reference import Outcome
 from benchmarks.streaming import Load
 from benchmarks.subject import Subject
 from benchmarks.table import Row, aligned
+from tests.conftest import RealAgent
 
 NOTHING_WRONG = Report(
     viewers=2, frames=20, marks=20, lost=0, doubled=0, skipped=0, broken=0, unequal=0,
@@ -63,6 +65,21 @@ def test_a_long_session_written_by_the_machine_is_opened_by_a_server(tmp_path: P
             snapshot_ms, record_ms, events = opening.open_cold(server, name)
             assert snapshot_ms > 0 and record_ms > 0
             assert length * 0.9 <= events <= length * 1.1 + 10
+
+
+def test_the_first_token_of_the_real_program_is_measured_in_every_way(
+    tmp_path: Path, real_agent: Callable[[str], RealAgent]
+) -> None:
+    found = first_token.measured(tmp_path, real_agent("claude"), rounds=1)
+    assert len(found) == 5 and all(len(took) == 1 and took[0] > 0 for took in found.values())
+
+
+def test_a_program_that_is_not_installed_is_left_out_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(first_token, "find_agent", lambda name: f"the agent {name} is not installed (./run agents)")
+    assert first_token.first_token(tmp_path, tmp_path, True) == []
+    assert capsys.readouterr().err == "h is left out: the agent claude is not installed (./run agents)\n"
 
 
 def test_the_scripts_of_the_parts_are_there() -> None:

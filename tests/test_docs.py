@@ -107,7 +107,9 @@ def test_commands_and_options_in_examples_exist() -> None:
             assert command is not None
             if name == "rehearse":
                 continue
-            known = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+            commands = [command, *getattr(command, "commands", {}).values()]
+            known = {option for each in commands for parameter in each.params for option in parameter.opts}
+            known |= {"--help", "-h"}
             before_comment = line.partition("   ")[0]
             for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", re.sub(r'"[^"]*"', "", before_comment)):
                 assert option in known, f"{page.name}: perdure {line}"

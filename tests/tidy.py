@@ -30,8 +30,9 @@ LAYERS = {
     "web": (),
     "__main__": ("surfaces.cli",),
 }
-# The command line starts the server and the rehearsal agent; nothing else on a surface may.
-EXCEPTIONS = {"surfaces.cli": ("server", "rehearsal")}
+# The command line starts the server and the rehearsal agent, adds agents of the catalogue to the configuration, and its
+# doctor looks at the disk with the server's eyes; nothing else on a surface may.
+EXCEPTIONS = {"surfaces.cli": ("server", "rehearsal", "runtime.catalogue", "runtime.filesystem")}
 WIRES_EVERYTHING = "server"
 STANDARD_LIBRARY_ONLY = ("runtime.keeper",)
 

@@ -147,10 +147,10 @@ class AgentOptions(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaul
     """What only perdure.toml may say of how an agent runs: some of it runs code or skips questions."""
 
     trust_project_settings: Annotated[
-        bool, Meta(description="Heed the settings that lie in the working directory. Their hooks run without asking.")
-    ] = False
-    skip_permissions: Annotated[bool, Meta(description="Let the agent do everything without asking.")] = False
-    agent_teams: Annotated[bool, Meta(description="Turn Claude Code's experimental agent teams on.")] = False
+        bool | None,
+        Meta(description="Heed the settings that lie in the working directory. Their hooks run without asking."),
+    ] = None
+    agent_teams: Annotated[bool | None, Meta(description="Turn Claude Code's experimental agent teams on.")] = None
     extra_args: Annotated[list[str], Meta(description="More arguments for the agent's command line.")] = []
     mcp_servers: Annotated[dict[str, McpServer], Meta(description="MCP servers by name; see below.")] = {}
 
@@ -158,6 +158,7 @@ class AgentOptions(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaul
 class ProjectOptions(AgentOptions, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What only perdure.toml may say of how agents run in a project; it goes before the agent's own options."""
 
+    skip_permissions: Annotated[bool, Meta(description="Let agents do everything here without asking.")] = False
     env: Annotated[
         dict[str, str], Meta(description="Environment for every agent here, such as a CLAUDE_CONFIG_DIR of its own.")
     ] = {}
@@ -173,9 +174,10 @@ class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
             "choice between the last two to the project or to SESSION_RUNNER_MODE."
         ),
     ]
-    command: Annotated[list[str], Meta(min_length=1, description="The program and its arguments.")]
+    command: Annotated[list[str], Meta(min_length=1, description="The program and its arguments; `~/` is HOME.")]
     fallbacks: Annotated[
-        list[list[str]], Meta(description="Commands to try, in order, where the first program is not there.")
+        list[list[str]],
+        Meta(description="Commands to try, in order, where the first program is not there, too old or broken."),
     ] = []
     env: Annotated[dict[str, str], Meta(description="Environment, besides a small base (PATH, HOME, LANG ...).")] = {}
     resume: Annotated[Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")] = (
@@ -235,15 +237,21 @@ def merged(*layers: Limits | dict[str, Any]) -> Limits:
 
 def load(path: Path | None) -> Config:
     """The configuration file, or the defaults if there is none."""
-    if path is None or not path.exists():
-        return Config()
     try:
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Config)
+        if path is None or not path.exists():
+            return Config()
+        config = msgspec.convert(tomllib.loads(path.read_text("utf-8")), Config)
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}. Correct the file, or name another.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
         where = str(error).replace("`$.", "`").replace("`$`", "the top level")
         raise ConfigError(f"{path}: {where}. See docs/settings.md for all settings.") from error
+    for key, project in config.projects.items():
+        if not os.path.isabs(project.path):
+            raise ConfigError(f"{path}: projects.{key}.path must be absolute, not {project.path!r}.")
+    return config
 
 
 def data_directory(given: str | None) -> Path:

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import uvicorn
+import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure import __version__
 from perdure.config import Config, ConfigError, load
-from perdure.core.errors import StoreError
+from perdure.core.errors import Refused, StoreError
 from perdure.runtime.agents import Agents
 from perdure.runtime.data import DataDirectory, DataError
 from perdure.runtime.host import Host
@@ -34,6 +35,8 @@ SWITCH_INTERVAL_S = 0.0001
 """How long a busy event loop may keep the interpreter from the store's writer: the default starves it."""
 BACKLOG = 4096
 SHUTDOWN_GRACE_S = 3
+LOCK_ATTEMPTS = 3
+LOCK_RETRY_S = 0.05
 
 
 class StartError(Exception):
@@ -60,11 +63,13 @@ class Server:
         host: str = "127.0.0.1",
         port: int = 0,
         config: Config | None = None,
+        config_path: Path | None = None,
         token: str | None = None,
         http_protocol: type[HttpToolsProtocol] = TakeableProtocol,
     ) -> None:
         self.directory = DataDirectory(data)
         self.config = config or Config()
+        self._config_path = config_path
         self.url = ""
         self.token = ""
         self._bind = (host, port)
@@ -78,37 +83,58 @@ class Server:
         """Be ready: everything that an earlier server left is taken up, and requests are answered."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         data = self.directory.path
-        try:
-            self.directory.open()
-        except DataError as error:
-            raise StartError(str(error)) from error
+        mode = os.environ.get("SESSION_RUNNER_MODE")
+        agents = Agents(self.config.agents, data, self.config.server.agent, mode, self._config_path)
+        self._check_agent(agents)
+        await self._open_directory()
         listener = self._listen()
+        self.store: Store = SqliteStore(data / "perdure.db", durability=self.config.server.durability)
+        self.log = Log(self.store)
         try:
             self.token = self.directory.token(self._given_token)
-            self.store: Store = SqliteStore(data / "perdure.db", durability=self.config.server.durability)
+            install_id = self.directory.install_id()
             await self.store.open()
+            self.log.generation = await self.store.claim()
+            self.log.epoch = self.directory.epoch(self.log.generation)
         except (StoreError, OSError) as error:
             listener.close()
+            await self.store.close()
             self.directory.close()
             raise StartError(f"The store in {data} can't be opened: {error}") from error
-        self.log = Log(self.store)
-        self.log.generation = await self.store.claim()
-        self.log.epoch = self.directory.epoch()
-        agents = Agents(self.config.agents, data, self.config.server.agent, os.environ.get("SESSION_RUNNER_MODE"))
         projects = Projects(self.store, self.config.projects)
         await projects.load()
         self.host = Host(self.log, agents, projects, self.config, data)
         self.host.on_fenced = self.stopped.set
         self.sessions = Sessions(self.host, data / "workspaces")
         self.hub = Hub(self.log, self.config.server.replay_limit_events, self.config.server.heartbeat_s)
-        self.access = Access(self.token, self.store, self._host_names(listener))
+        self.access = Access(self.token, self.store, self._host_names(listener), install_id)
         await self.access.load()
-        await self.host.start(self.directory.install_id())
+        await self.host.start(install_id)
         self.hub.start()
         await self._serve(listener)
         self.directory.write(
             "server.json", json.dumps({"url": self.url, "pid": os.getpid(), "version": __version__}) + "\n"
         )
+
+    def _check_agent(self, agents: Agents) -> None:
+        if self.config.server.agent is not None:
+            try:
+                agents.settings(self.config.server.agent)
+            except Refused as refusal:
+                raise StartError(f"The setting server.agent can't be used. {refusal.detail}") from refusal
+
+    async def _open_directory(self) -> None:
+        for attempt in range(LOCK_ATTEMPTS):
+            try:
+                self.directory.open()
+                break
+            except DataError as error:
+                # A command that looks whether a server is alive holds the lock for an instant.
+                if attempt + 1 == LOCK_ATTEMPTS or not isinstance(error.__cause__, BlockingIOError):
+                    raise StartError(str(error)) from error
+            await asyncio.sleep(LOCK_RETRY_S)
+        # What a killed server left names a port that may be somebody else's by now.
+        self.directory.remove("server.json")
 
     def _listen(self) -> socket.socket:
         host, port = self._bind
@@ -167,7 +193,7 @@ class Server:
         await self.host.stop(stop_agents=stop_agents)
         await self.log.settle()
         await self.store.close()
-        self.directory.mark_boot(self.log.epoch, clean=True)
+        self.directory.mark_boot(self.log.epoch, self.log.generation, clean=True)
         self.directory.close()
 
 
@@ -196,16 +222,15 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
-        if database is not None and not database.startswith("sqlite:"):
-            raise StartError("Only SQLite is supported in this version: leave --database out.")
-        config = load(config_path or data / "perdure.toml")
-        server = Server(data=data, host=host, port=port, config=config, token=token)
-        if sys.platform != "win32":
-            import uvloop
-
-            uvloop.run(_run(server, stop_agents))
-        else:
-            asyncio.run(_run(server, stop_agents))
+        if database:
+            raise StartError(
+                "This version keeps everything in SQLite in the data directory: leave --database and PERDURE_DATABASE "
+                "out. --data says where that is."
+            )
+        config_path = config_path or data / "perdure.toml"
+        config = load(config_path)
+        server = Server(data=data, host=host, port=port, config=config, config_path=config_path, token=token)
+        uvloop.run(_run(server, stop_agents))
     except (StartError, ConfigError) as error:
         sys.stderr.write(f"perdure: {error}\n")
         return 1

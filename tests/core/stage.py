@@ -239,6 +239,20 @@ def limited_busy() -> Stage:
     return stage
 
 
+def single_run() -> Stage:
+    """Working, in a session that ends with its turn."""
+    stage = Stage(single_shot=True)
+    stage.send()
+    stage.open()
+    return stage
+
+
+def single_run_aborting() -> Stage:
+    stage = single_run()
+    stage.do(cmd.AbortTurn())
+    return stage
+
+
 SITUATIONS = (
     idle,
     attached,
@@ -251,5 +265,7 @@ SITUATIONS = (
     resuming,
     aborting,
     aborting_busy,
+    single_run,
+    single_run_aborting,
     ended,
 )

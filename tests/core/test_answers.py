@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
-from perdure.core.answers import TITLE_LENGTH, config_values, read_answer, title_of
+from perdure.core.answers import TITLE_LENGTH, check_choice, read_answer, title_of
 from perdure.core.errors import Refused
+from perdure.core.state import Session
 from tests.core.stage import prompt
 
 QUESTION = prompt(1, kind="question", options=[], questions=[ev.Question("q1", "Which?"), ev.Question("q2", "Why?")])
@@ -60,10 +61,48 @@ def test_an_answer_that_does_not_fit_is_refused_with_what_would(
     assert caught.value.code == "invalid"
 
 
-def test_the_values_of_an_option_are_found_in_groups_too() -> None:
-    grouped = {"options": [{"name": "g", "options": [{"value": "a"}, {"value": "b"}]}, {"value": "c"}]}
-    assert config_values(grouped) == ["a", "b", "c"]
-    assert config_values({}) == []
+GROUPED = {"id": "size", "options": [{"name": "g", "options": [{"value": "a"}, {"value": "b"}]}, {"value": "c"}]}
+FREE = {"id": "free"}
+MODELS = {"availableModels": [{"modelId": "opus"}], "otherPrefix": "claude-"}
+MODES = {"availableModes": [{"id": "plan"}]}
+
+
+def session(**known: Any) -> Session:
+    return Session(id="s", project=None, agent="a", workdir="/", created_at="", **known)
+
+
+@pytest.mark.parametrize(
+    ("known", "config_id", "value"),
+    [
+        ({"config_options": [GROUPED, FREE]}, "size", "b"),
+        ({"config_options": [GROUPED, FREE]}, "size", "c"),
+        ({"config_options": [GROUPED, FREE]}, "free", 7),
+        ({"models": MODELS, "modes": MODES}, "model", "opus"),
+        ({"models": MODELS, "modes": MODES}, "model", "claude-next"),
+        ({"models": MODELS, "modes": MODES}, "mode", "plan"),
+        ({}, "anything", "an agent that never ran decides itself"),
+    ],
+)
+def test_a_choice_that_the_agent_may_know_is_taken(known: dict[str, Any], config_id: str, value: Any) -> None:
+    check_choice(session(**known), config_id, value)
+
+
+@pytest.mark.parametrize(
+    ("known", "config_id", "value", "hint"),
+    [
+        ({"config_options": [GROUPED, FREE]}, "size", "d", "one of: a, b, c"),
+        ({"config_options": [GROUPED, FREE]}, "model", "opus", "one of: size, free"),
+        ({"models": MODELS, "modes": MODES}, "model", "nonsense", "one of: opus"),
+        ({"models": MODELS, "modes": MODES}, "mode", "bypassPermissions", "one of: plan"),
+        ({"models": MODELS, "modes": MODES}, "size", "a", "one of: model, mode"),
+        ({}, "background_tasks", 5, "one of: model, mode"),
+    ],
+)
+def test_a_choice_that_the_agent_does_not_know_is_refused_with_what_would_do(
+    known: dict[str, Any], config_id: str, value: Any, hint: str
+) -> None:
+    with pytest.raises(Refused, match=hint):
+        check_choice(session(**known), config_id, value)
 
 
 @given(st.text(max_size=200))

@@ -38,8 +38,8 @@ small = st.integers(0, 3)
 class Sessions(RuleBasedStateMachine):
     state: Session
 
-    @initialize(title=st.sampled_from(("", "Named")))
-    def begin(self, title: str) -> None:
+    @initialize(title=st.sampled_from(("", "Named")), single_shot=st.sampled_from((False, False, True)))
+    def begin(self, title: str, single_shot: bool) -> None:
         self.log: list[ev.Event] = []
         self.count = 0
         self.at_s = 0.0
@@ -50,7 +50,16 @@ class Sessions(RuleBasedStateMachine):
         self.prompt_ids: list[str] = ["none"]
         self.waiting: list[str] = []
         self.interrupting: list[str] = []
-        command = cmd.CreateSession(session_id="s", project=None, agent="alpha", workdir="/srv", title=title)
+        own = (Rule("Bash", "own *", "allow"),) if single_shot else ()
+        command = cmd.CreateSession(
+            session_id="s",
+            project=None,
+            agent="alpha",
+            workdir="/srv",
+            title=title,
+            permissions=own,
+            single_shot=single_shot,
+        )
         self._keep(create(command, self._world()))
 
     # The world ---------------------------------------------------------------------------------------------------
@@ -365,7 +374,7 @@ class Sessions(RuleBasedStateMachine):
     @invariant()
     def prompts_wait_only_in_a_working_turn_of_a_living_process(self) -> None:
         for waiting in self.state.prompts.values():
-            assert self.state.phase == "working"
+            assert self.state.phase == "working" and not self.state.single_shot
             assert self.state.attached is not None
             assert waiting.turn == self._turn
         asked = [event.prompt_id for event in self.log if isinstance(event, ev.PendingPrompt)]
@@ -378,6 +387,10 @@ class Sessions(RuleBasedStateMachine):
         queue = [queued.message_id for queued in self.state.queue]
         assert queue == [*self.interrupting, *self.waiting]
         assert self.state.working or self.state.waiting_until is not None or not queue
+
+    @invariant()
+    def a_single_run_is_over_with_its_last_turn(self) -> None:
+        assert not (self.state.single_shot and self.state.phase == "idle" and self.state.last_turn)
 
     @invariant()
     def tools_are_open_only_while_a_turn_runs(self) -> None:

@@ -25,6 +25,7 @@ from tests.core.stage import (
     limited_busy,
     prompt,
     resuming,
+    single_run,
     types,
     working,
 )
@@ -75,9 +76,15 @@ def with_a_tool_and_busy() -> Stage:
     return stage
 
 
+def with_a_tool_in_a_single_run() -> Stage:
+    stage = single_run()
+    stage.see(ev.ToolUse(turn=1, tool_id="t", name="Bash"))
+    return stage
+
+
 def test_the_table_says_exactly_which_facts_change_the_phase() -> None:
     happened: dict[str, dict[str, set[str]]] = {}
-    for situation in (*SITUATIONS, with_a_tool, with_a_tool_and_busy):
+    for situation in (*SITUATIONS, with_a_tool, with_a_tool_and_busy, with_a_tool_in_a_single_run):
         for number in range(len(list(all_facts(situation())))):
             stage = situation()
             fact = list(all_facts(stage))[number]

@@ -108,5 +108,9 @@ def tool_update(id: str, **more: Any) -> Json:
 
 
 def only(kind: type[T], observations: list[Observation]) -> T:
-    (found,) = [one for one in observations if isinstance(one, kind)]
+    (found,) = all_of(kind, observations)
     return found
+
+
+def all_of(kind: type[T], observations: list[Observation]) -> list[T]:
+    return [one for one in observations if isinstance(one, kind)]

@@ -16,8 +16,10 @@ from perdure.core.events import AssistantText, AssistantThinking, Config, Event,
 from perdure.drivers.base import (
     AnswerPrompt,
     CancelTurn,
+    Noise,
     Observation,
     SendPrompt,
+    SessionOpened,
     SetConfig,
     StartSession,
     TurnFinished,
@@ -249,11 +251,18 @@ def _told(one: Observation) -> str:
         return f"{one.turn}/{one.block} {_short(one.delta)}"
     if isinstance(one, TurnFinished):
         cost = f" ${one.cost_usd:.6f}" if one.cost_usd is not None else ""
-        flags = "".join(f" {flag}" for flag in ("poisoned", "leaves") if getattr(one, flag)) + " unsent" * (
+        flags = "".join(f" {flag}" for flag in ("poisoned", "held", "leaves") if getattr(one, flag)) + " unsent" * (
             not one.sent
         )
         error = f" {one.error_code}: {_short(one.error_message)}" if one.error_code else ""
         return f"{one.turn} {one.stop_reason}{cost}{flags}{error}"
+    if isinstance(one, Noise):
+        return f"{_short(one.sample)} ({one.reason})" + " quiet" * (not one.told)
+    if isinstance(one, SessionOpened):
+        features = {"features": len(one.capabilities["features"])} if "features" in one.capabilities else {}
+        told = {key: value for key, value in {**one.capabilities, **features}.items() if key != "can_resume"}
+        words = [_short(one.native_session_id), "resumed" if one.resumed else "new"]
+        return " ".join(words + [f"{key}={value}" for key, value in told.items()])
     if isinstance(one, Config) and one.config_id == "available_commands":
         return f"available_commands {len(one.value)}"
     hidden = {"at", "session_id", "asked_at", "models", "modes", "input"} - (

@@ -31,7 +31,7 @@ from perdure.drivers.base import (
     StartSession,
     TurnFinished,
 )
-from tests.drivers.acp_peer import SESSION, Peer, only, text, thought, tool_call, tool_update, update
+from tests.drivers.acp_peer import SESSION, Peer, all_of, only, text, thought, tool_call, tool_update, update
 
 RESUME = StartSession("/srv/site", native_session_id=SESSION)
 MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "auto", "name": "Auto"}]}
@@ -52,7 +52,8 @@ def peer() -> Peer:
 
 
 def test_the_command_is_started_as_it_is_configured() -> None:
-    assert DRIVERS["acp"].command(["agent", "--acp"], StartSession("/srv/site"), "l") == (["agent", "--acp"], {})
+    command = DRIVERS["acp"].command(["agent", "--acp"], StartSession("/srv/site"), "l")
+    assert (command.argv, command.env, command.files) == (["agent", "--acp"], {}, {})
 
 
 def test_initialize_offers_version_1_and_nothing_that_we_do_not_do(peer: Peer) -> None:
@@ -532,18 +533,27 @@ def test_closing_interrupts_and_says_goodbye_if_the_agent_knows_how(peer: Peer) 
 # Strangers ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_understood_is_reported_once_and_counted(peer: Peer) -> None:
+def test_what_is_not_understood_is_told_once_for_each_kind_and_kept_as_it_came(peer: Peer) -> None:
     peer.open()
     kinds = [{"sessionUpdate": kind} for kind in ("state_update", "state_update", "_vendor")]
-    assert [one.sample for one in peer.updates(*kinds) if isinstance(one, Noise)] == ["state_update", "_vendor"]
-    assert only(Noise, peer.lines(b"Warning: " + b"x" * 999, b"", b"  ", b"[1]")).sample.startswith("Warning: xxx")
-    assert len(only(Noise, Peer().lines(b"y" * 999)).sample) == 200
-    assert only(Noise, peer.updates(text("x"), text("y"), session="another")).sample == "another"
+    noise = all_of(Noise, peer.updates(*kinds))
+    assert [one.told for one in noise] == [True, False, True]
+    assert json.loads(noise[2].raw)["update"] == {"sessionUpdate": "_vendor"}
+    plain, other = all_of(Noise, peer.lines(b"Warning: " + b"x" * 999, b"", b"  ", b"[1]"))
+    assert (len(plain.sample), len(plain.raw), other.raw, other.told) == (200, 1008, "[1]", False)
+    assert [one.told for one in all_of(Noise, peer.updates(text("x"), text("y"), session="another"))] == [True, False]
+
+
+def test_of_what_is_not_understood_only_so_much_is_kept(peer: Peer) -> None:
+    peer.open()
+    kept = all_of(Noise, peer.lines(*[b"z" * 100_000] * 200))
+    assert len(kept) == 100 and {len(one.raw) for one in kept} == {16 * 1024}
 
 
 def test_unknown_requests_are_answered_and_unknown_notifications_are_not(peer: Peer) -> None:
     peer.open()
-    assert peer.says({"id": "q", "method": "craft/drain", "params": {}}, {"method": "_auth/status_update"}) == []
+    seen = peer.says({"id": "q", "method": "craft/drain", "params": {}}, {"method": "_auth/status_update"})
+    assert [one.told for one in all_of(Noise, seen)] == [False, False]
     (reply,) = peer.sent
     assert (reply["id"], reply["error"]["code"]) == ("q", -32601)
 

@@ -117,12 +117,21 @@ def test_mcp_servers_come_from_the_configuration() -> None:
         "files": {"command": ["mcp-files", "--root", "."], "env": {"KEY": "${FILES_KEY}"}},
         "web": {"url": "https://mcp.example/", "transport": "sse"},
     }
-    line = line_of(StartSession("/srv/site", options={"mcp_servers": servers}))
-    assert json.loads(line[line.index("--mcp-config") + 1])["mcpServers"] == {
+    order = StartSession("/srv/site", options={"mcp_servers": servers})
+    command = DRIVERS["claude-stream"].command(["claude"], order, "L")
+    assert command.argv[command.argv.index("--mcp-config") + 1] == "{launch}/mcp.json"
+    assert not any("FILES_KEY" in part for part in command.argv)
+    assert json.loads(command.files["mcp.json"])["mcpServers"] == {
         "files": {"type": "stdio", "command": "mcp-files", "args": ["--root", "."], "env": {"KEY": "${FILES_KEY}"}},
         "web": {"type": "sse", "url": "https://mcp.example/", "headers": {}},
     }
     assert "--mcp-config" not in line_of(StartSession("/srv/site", options={"mcp_servers": {}}))
+
+
+def test_a_new_process_is_told_what_was_allowed_for_the_session() -> None:
+    line = line_of(StartSession("/srv/site", options={"granted": ["Bash(touch x)", "Edit"]}))
+    at = line.index("--allowedTools")
+    assert line[at + 1 : at + 3] == ["Bash(touch x)", "Edit"]
 
 
 # Opening ------------------------------------------------------------------------------------------------------------
@@ -330,12 +339,22 @@ def test_replayed_and_synthetic_user_lines_are_not_shown(peer: Peer) -> None:
     assert peer.says({"type": "user", "message": message}, {**tool_result("t", "x"), "isReplay": True}) == []
 
 
-def test_noise_is_reported_once_per_kind(peer: Peer) -> None:
+def test_what_is_not_understood_is_told_once_for_each_kind_and_kept_as_it_came(peer: Peer) -> None:
     peer.prompted()
     seen = peer.lines(
-        b"[SandboxDebug] x", b"[SandboxDebug] y", b'{"type":"novelty"}', b'{"type":"novelty"}', b"[]", b""
+        b"[SandboxDebug] x", b"[SandboxDebug] y", b'{"type":"novelty"}', b'{"type":"novelty","n":2}', b"[]", b""
     )
-    assert [one.reason for one in all_of(Noise, seen)] == ["not a JSON object", "a line of unknown type"]
+    noise = all_of(Noise, seen)
+    assert [one.raw for one in noise] == [
+        "[SandboxDebug] x",
+        "[SandboxDebug] y",
+        '{"type":"novelty"}',
+        '{"type":"novelty","n":2}',
+        "[]",
+    ]
+    assert [one.reason for one in noise if one.told] == ["not a JSON object", "a line of unknown type"]
+    (note,) = all_of(Noise, peer.says({"type": "system", "subtype": "novelty"}))
+    assert "novelty" in note.raw and not note.told
 
 
 # Working ------------------------------------------------------------------------------------------------------------
@@ -526,6 +545,19 @@ def test_a_prompt_that_was_taken_into_the_agents_own_turn_ends_with_it(peer: Pee
     own = result(origin={"kind": "task-notification"}, total_cost_usd=0.5)
     end = only(TurnFinished, peer.says(own, system("session_state_changed", state="idle")))
     assert (end.turn, end.stop_reason, end.cost_usd) == (1, "end_turn", 0.5)
+
+
+def test_an_agent_that_is_idle_before_it_has_the_prompt_has_not_ended_its_turn(peer: Peer) -> None:
+    receipts, idle = ["msg_lifecycle_v1"], system("session_state_changed", state="idle")
+    own = result(origin={"kind": "task-notification"})
+    peer.prompted()
+    uuid = peer.sent[-1]["uuid"]
+    assert all_of(TurnFinished, peer.says(init(capabilities=receipts), own, idle)) == []
+    # Only now it reads what it was sent. What was taken into a turn of the agent's own ends with that.
+    other = {"type": "command_lifecycle", "command_uuid": "another", "state": "queued"}
+    assert all_of(TurnFinished, peer.says(other, own, idle)) == []
+    heard = {"type": "command_lifecycle", "command_uuid": uuid, "state": "queued"}
+    assert only(TurnFinished, peer.says(heard, own, idle)).turn == 1
 
 
 def test_what_a_sub_agent_says_between_turns_begins_none(peer: Peer) -> None:

@@ -138,13 +138,8 @@ def test_a_server_that_starts_on_a_full_disk_says_so(cramped: LiveServer, small_
     until_refused(server, ballast)
     server.kill()
     ballast.fill()
-    with pytest.raises(AssertionError, match="did not start"):
+    with pytest.raises(AssertionError, match=r"did not start \(exit code 1\)"):
         server.restart()
-    assert server.process is not None
-    assert server.process.wait(30) != 0
-    if server.process.stdout is not None:
-        server.process.stdout.close()
-    server.process = None
     assert "Free some space" in server.log_tail() or "No space left" in server.log_tail()
     ballast.remove()
     server.restart()

@@ -46,6 +46,21 @@ class Anthropic:
         return {"type": "error", "error": {"type": kind, "message": message}, "request_id": new_id("req_")}
 
 
+def used_up(resets_at: int) -> dict[str, str]:
+    """The headers that tell a subscriber that the allowance is used up, and until when. Other clients ignore them."""
+    unified = {
+        "status": "rejected",
+        "reset": str(resets_at),
+        "representative-claim": "five_hour",
+        "5h-status": "rejected",
+        "5h-reset": str(resets_at),
+        "5h-utilization": "1.0",
+        "overage-status": "rejected",
+        "overage-disabled-reason": "org_level_disabled",
+    }
+    return {f"anthropic-ratelimit-unified-{name}": value for name, value in unified.items()}
+
+
 def items(messages: list[Any]) -> Iterator[Item]:
     for message in messages:
         content = message["content"]

@@ -64,7 +64,8 @@ def new_id(prefix: str) -> str:
 
 def sse(data: Any, event: str = "") -> bytes:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return (f"event: {event}\n" if event else "").encode() + f"data: {text}\n\n".encode()
+    # Half an emoji has no bytes of its own, but an escape.
+    return (f"event: {event}\n" if event else "").encode() + f"data: {text}\n\n".encode("utf-8", "backslashreplace")
 
 
 def halves(text: str) -> list[str]:

@@ -43,9 +43,13 @@ class Pause(NamedTuple):
 
 
 class Fail(NamedTuple):
-    """An HTTP error, or an error inside the stream if that has begun. The answer ends."""
+    """An HTTP error, or an error inside the stream if that has begun. The answer ends.
+
+    `resets_in_s`: the allowance of a subscription is used up for so long, which is told in the answer's head.
+    """
 
     status: int
+    resets_in_s: float | None = None
 
 
 class Cut(NamedTuple):
@@ -101,7 +105,7 @@ def _acts(step: Step, conversation: Conversation, met: Callable[[], int]) -> Act
         yield from _words(f"`{step.verb}` was not understood. It is used like this: `{step.usage}`.")
     elif step.calls:
         yield _call(step.verb, step.arguments, conversation)
-    elif step.verb in ("fail", "cut"):
+    elif step.verb in ("fail", "cut", "limit"):
         yield from _trouble(step.verb, step.arguments, met)
     else:
         yield from _telling(step.verb, step.arguments, conversation)
@@ -111,6 +115,9 @@ def _telling(verb: str, arguments: tuple[str, ...], conversation: Conversation) 
     match verb:
         case "say":
             yield from _words(arguments[0])
+        case "spell":
+            # Escapes of JSON, so that a text can hold what a line can't: line breaks, halves of an emoji.
+            yield from (Text(piece) for piece in json.loads(arguments[0]))
         case "think":
             yield from (Thought(piece) for piece in _pieces(arguments[0]))
         case "stream":
@@ -137,6 +144,8 @@ def _telling(verb: str, arguments: tuple[str, ...], conversation: Conversation) 
 
 def _trouble(verb: str, arguments: tuple[str, ...], met: Callable[[], int]) -> Acts:
     """A failure repeats until it has happened TIMES times: `fail` for ever, `cut` once, unless it says so."""
+    if verb == "limit":
+        yield Fail(429, resets_in_s=float(arguments[0]))
     if verb == "fail" and (not arguments[1] or met() <= int(arguments[1])):
         yield Fail(int(arguments[0]))
     if verb == "cut" and met() <= int(arguments[0] or 1):

@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from tests.model.anthropic import Anthropic
+from tests.model.anthropic import Anthropic, used_up
 from tests.model.conversation import Conversation
 from tests.model.dialect import BYTES_PER_TOKEN, Answer, Dialect, Tokens, new_id
 from tests.model.gemini import Gemini
@@ -173,7 +175,7 @@ class _Performance:
         if isinstance(act, Usage):
             self._tokens = Tokens(act.input_tokens, act.output_tokens)
         elif isinstance(act, Fail):
-            return await self._fail(act.status)
+            return await self._fail(act)
         elif isinstance(act, Pause):
             if act.opened:
                 await self._opened()
@@ -200,7 +202,8 @@ class _Performance:
         if self._streamed:
             await self._connection.send_chunk(data)
 
-    async def _fail(self, status: int) -> str:
+    async def _fail(self, act: Fail) -> str:
+        status = act.status
         if self._answer is not None and self._streamed:
             await self._connection.send_chunk(self._answer.fail(status))
             await self._connection.end_stream()
@@ -208,6 +211,8 @@ class _Performance:
         self._request.status = status
         # Without it clients choose their own delay, which doubles each time.
         retry = {"retry-after": "0"} if status in (429, 529) else {}
+        if act.resets_in_s is not None:
+            retry = used_up(math.ceil(time.time() + act.resets_in_s))
         await self._connection.send_json(status, self._dialect.error(status), {"request-id": new_id("req_"), **retry})
         return "failed"
 

@@ -87,6 +87,7 @@ def test_a_failure_happens_as_often_as_it_says() -> None:
     assert [answer(script, met=met) for _ in range(2)] == [[Fail(529)], [Fail(529)]]
     assert text(answer(script, met=met)) == "ok"
     assert answer(Said("fail 400")) == [Fail(400)]
+    assert answer(Said("limit 2.5")) == [Fail(429, resets_in_s=2.5)]
     cut = answer(Said("say half\ncut\nsay whole"), met=(again := Counter[int]()))
     assert text(cut) == "half" and cut[-1] == Cut()
     assert text(answer(Said("say half\ncut\nsay whole"), met=again)) == "half\nwhole"
@@ -106,8 +107,16 @@ def test_a_big_answer_has_exactly_its_size() -> None:
     assert len(text(answer(Said("big 200000")))) == 200_000
 
 
+def test_pieces_are_spelled_as_json_says_even_halves_of_an_emoji() -> None:
+    pieces = ["one\r\n", "\x00", "\ud83d", "\ude00"]
+    assert answer(Said(f"spell {json.dumps(pieces)}")) == [Text(piece) for piece in pieces]
+
+
 MISUSED = [
     "say",
+    "spell [7]",
+    "spell [broken]",
+    "limit soon",
     "think",
     "bash",
     "read",

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -209,3 +210,15 @@ def test_a_prefix_is_compared_without_the_marks_for_the_cache(http: httpx2.Clien
     one, two, three = model.log.asked
     assert common_prefix(one, two).whole
     assert common_prefix(two, three) == (False, True, 0, 3)
+
+
+def test_a_used_up_allowance_is_told_in_the_head_with_its_end(http: httpx2.Client) -> None:
+    answer = http.post(PATHS["anthropic"], json=asking("anthropic", "limit 100"))
+    assert answer.status_code == 429 and answer.json()["error"]["type"] == "rate_limit_error"
+    left_s = int(answer.headers["anthropic-ratelimit-unified-reset"]) - time.time()
+    assert answer.headers["anthropic-ratelimit-unified-status"] == "rejected" and 0 < left_s <= 101
+
+
+def test_half_an_emoji_is_sent_as_an_escape(http: httpx2.Client) -> None:
+    answer = http.post(PATHS["anthropic"], json=asking("anthropic", 'spell ["a \\ud83d", "\\ude00 b"]'))
+    assert '"text":"a \\ud83d"' in answer.text and '"text":"\\ude00 b"' in answer.text

@@ -8,13 +8,14 @@ that one plays an agent, this one plays the model behind a real agent, and each 
 
 import json
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _SECONDS = r"([0-9]{1,6}(?:\.[0-9]{1,3})?)"
 
 VERBS: dict[str, tuple[str, str]] = {
     # name: how it is used, and what its arguments must match
     "say": ("say TEXT", r"(.+)"),
+    "spell": ('spell ["A", "B"]', r"(\[.*\])"),
     "stream": ("stream N [MS]", r"([0-9]{1,8})(?:\s+([0-9]{1,6}))?"),
     "think": ("think TEXT", r"(.+)"),
     "bash": ("bash COMMAND", r"(.+)"),
@@ -25,6 +26,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "result": ("result", r""),
     "recall": ("recall", r""),
     "fail": ("fail CODE [TIMES]", r"([45][0-9]{2})(?:\s+([0-9]{1,4}))?"),
+    "limit": ("limit S", _SECONDS),
     "cut": ("cut [TIMES]", r"([0-9]{1,4})?"),
     "stall": ("stall [S]", _SECONDS + "?"),
     "slow": ("slow S", _SECONDS),
@@ -67,12 +69,17 @@ def _arguments(word: str, text: str) -> tuple[str, ...] | None:
     if fits is None:
         return None
     arguments = tuple(group or "" for group in fits.groups())
-    return None if word == "tool" and not _is_json(arguments[1] or "{}") else arguments
+    if word == "tool":
+        return arguments if _json(arguments[1] or "{}") is not None else None
+    if word == "spell":
+        pieces = _json(arguments[0]) or [None]
+        return arguments if all(isinstance(piece, str) for piece in pieces) else None
+    return arguments
 
 
-def _is_json(text: str) -> bool:
+def _json(text: str) -> Any:
+    """None if it is not JSON."""
     try:
-        json.loads(text)
+        return json.loads(text)
     except ValueError:
-        return False
-    return True
+        return None

@@ -1,6 +1,7 @@
 """The data directory: one server, private files, an epoch that moves only when numbers may have been given twice."""
 
 import json
+import shutil
 import stat
 from pathlib import Path
 
@@ -50,29 +51,49 @@ def test_a_given_token_is_kept_so_that_the_command_line_finds_it(tmp_path: Path)
 
 def test_the_epoch_stays_over_restarts_and_kills(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
-    assert directory.epoch() == 0
-    assert directory.epoch() == 0
-    directory.mark_boot(0, clean=True)
-    assert directory.epoch() == 0
+    assert directory.epoch(1) == 0
+    assert directory.epoch(2) == 0
+    directory.mark_boot(0, 2, clean=True)
+    assert directory.epoch(3) == 0
 
 
 def test_the_epoch_moves_after_a_reboot_that_no_server_saw_coming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = DataDirectory(tmp_path)
-    assert directory.epoch() == 0
+    assert directory.epoch(1) == 0
     monkeypatch.setattr(module, "boot_id", lambda: "another")
-    assert directory.epoch() == 1
-    directory.mark_boot(1, clean=True)
+    assert directory.epoch(2) == 1
+    directory.mark_boot(1, 2, clean=True)
     monkeypatch.setattr(module, "boot_id", lambda: "a third")
-    assert directory.epoch() == 1
+    assert directory.epoch(3) == 1
 
 
 def test_a_damaged_boot_file_is_no_reason_to_fail(tmp_path: Path) -> None:
     (tmp_path / "boot.json").write_text("{")
-    assert DataDirectory(tmp_path).epoch() == 0
+    assert DataDirectory(tmp_path).epoch(1) == 0
 
 
 def test_the_longest_mount_point_names_the_file_system(tmp_path: Path) -> None:
     assert module.file_system(Path("/proc/self")) == "proc"
     assert module.file_system(tmp_path) not in ("", "proc")
+
+
+def test_the_epoch_moves_when_a_backup_of_the_database_was_put_back(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    assert directory.epoch(7) == 0
+    assert directory.epoch(5) == 1
+    assert directory.epoch(6) == 1
+
+
+def test_a_copy_of_the_directory_is_another_installation_with_another_epoch(tmp_path: Path) -> None:
+    first, second = DataDirectory(tmp_path / "first"), DataDirectory(tmp_path / "second")
+    first.path.mkdir()
+    known = first.install_id()
+    assert first.install_id() == known
+    first.epoch(1)
+    shutil.copytree(first.path, second.path)
+    assert second.install_id() not in ("", known)
+    assert second.install_id() == second.install_id()
+    assert second.epoch(2) == 1
+    assert (first.install_id(), first.epoch(2)) == (known, 0)

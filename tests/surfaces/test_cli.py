@@ -3,9 +3,12 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -51,19 +54,58 @@ def test_without_a_server_the_exit_code_is_3_and_the_sentence_says_how_to_start_
     assert cli.main(["sessions", "--url", "http://127.0.0.1:9"]) == 3
 
 
-def test_a_stale_server_file_is_no_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "server.json").write_text('{"url": "http://127.0.0.1:9", "pid": 1, "version": "0"}')
-    assert cli.main(["--data", str(tmp_path), "agents"]) == 3
-    assert "No server answers at http://127.0.0.1:9" in capsys.readouterr().err
+class Listener:
+    """Somebody else's program on this machine. It answers every request with an empty list and keeps the heads."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection = self._socket.accept()[0]
+            except OSError:
+                return
+            with connection:
+                self.heads.append(connection.recv(65536))
+                body = b'{"agents": []}'
+                connection.sendall(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 14\r\n\r\n" + body)
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
 
-def test_this_machines_token_is_not_given_to_a_server_elsewhere(tmp_path: Path) -> None:
-    from perdure.surfaces.cli.reach import Reach
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener()
+    yield made
+    made.close()
 
-    (tmp_path / "token").write_text("secret\n")
-    assert Reach(str(tmp_path), "http://example.invalid:7433", None, False).address().token is None
-    assert Reach(str(tmp_path), "http://127.0.0.1:7433", None, False).address().token == "secret"
-    assert Reach(str(tmp_path), "http://example.invalid:7433", "given", False).address().token == "given"
+
+def test_what_a_killed_server_left_is_no_server_and_whoever_listens_there_is_told_nothing(
+    server: ServerProcess, listener: Listener
+) -> None:
+    server.kill()
+    (server.data / "server.json").write_text(json.dumps({"url": listener.url, "pid": 1, "version": "0"}))
+    shown = server.run("agents")
+    assert shown.returncode == 3
+    assert "No server runs on" in shown.stderr and "perdure serve" in shown.stderr
+    assert server.run("agents", "--url", listener.url).returncode == 0
+    assert len(listener.heads) == 1 and b"authorization" not in listener.heads[0].lower()
+
+
+def test_the_found_token_goes_to_the_directorys_own_server_only(server: ServerProcess, listener: Listener) -> None:
+    assert server.run("agents").returncode == 0
+    assert server.run("agents", "--url", server.url + "/").returncode == 0
+    assert server.run("agents", "--url", listener.url).returncode == 0
+    assert server.run("agents", "--url", listener.url, "--token", "given").returncode == 0
+    heads = [head.lower() for head in listener.heads]
+    assert b"authorization" not in heads[0]
+    assert b"authorization: bearer given" in heads[1]
 
 
 def test_send_with_wait_writes_the_answer_and_nothing_else_to_stdout(server: ServerProcess) -> None:
@@ -183,7 +225,7 @@ def test_lists_have_plain_columns_when_piped_and_json_for_programs(server: Serve
     listed = server.run("sessions", "--agent", "rehearsal", "-q", "hello").stdout
     assert listed.startswith("SESSION") and session in listed and "\x1b" not in listed
     assert "rehearsal" in server.run("agents").stdout
-    assert json.loads(server.run("agents", "--json").stdout)["agents"][0]["name"] == "rehearsal"
+    assert "rehearsal" in {agent["name"] for agent in json.loads(server.run("agents", "--json").stdout)["agents"]}
     (tmp_path / "site").mkdir()
     added = server.run("projects", "add", str(tmp_path / "site"), "--agent", "rehearsal")
     assert added.stdout == "site\n"

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.harness import eventually
 from tests.surfaces.conftest import ServerProcess
+from tests.surfaces.holding import HoldingProxy
 from tests.surfaces.terminal import Terminal
 
 
@@ -57,6 +59,40 @@ def test_a_draft_is_kept_while_a_permission_is_answered(chat: Terminal) -> None:
     chat.wait("y/a/n>")
     chat.enter("y")
     chat.wait("> half a thou")
+
+
+def test_a_yes_that_was_entered_as_a_message_grants_nothing_that_is_asked_for_later(server: ServerProcess) -> None:
+    proxy = HoldingProxy(int(server.url.rsplit(":", 1)[1]))
+    way = ("--url", proxy.url, "--token", server.token)
+    with Terminal(server.command("chat", *way), server.environment, server.folder) as chat, server.client() as client:
+        chat.wait("New session")
+        chat.enter("say hello")
+        chat.wait("Turn 1,")
+        session = client.sessions()["sessions"][0]["id"]
+        proxy.hold()
+        chat.enter("say first")
+        assert proxy.held.wait(20)
+        chat.enter("yes")
+        chat.enter("/help")
+        chat.wait("leave; the agent goes on")
+        client.send("permit Deploy", session)
+        chat.wait("y/a/n>")
+        proxy.release()
+        eventually(lambda: client.explain(session)["queue_length"] == 2, "both messages wait")
+        assert len(client.prompts(session)) == 1
+        chat.enter("n")
+        chat.wait("Denied by a person.")
+        chat.wait("You: yes")
+    proxy.close()
+
+
+def test_what_is_entered_right_after_an_answer_is_a_message(chat: Terminal) -> None:
+    chat.enter("permit Deploy")
+    chat.wait("y/a/n>")
+    chat.type("y\rsay more\r")
+    chat.wait("Allowed by a person.")
+    chat.wait("You: say more")
+    chat.wait("Turn 2,")
 
 
 def test_a_question_is_answered_by_its_number(chat: Terminal) -> None:

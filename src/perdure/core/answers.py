@@ -5,8 +5,11 @@ from typing import Any
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.errors import Refused
+from perdure.core.state import Session
 
 TITLE_LENGTH = 80
+REPORTED = ("available_commands", "background_tasks")
+"""What an agent reports in the same way as its settings, and nobody can set."""
 
 
 def read_answer(prompt: ev.PendingPrompt, command: cmd.AnswerPrompt) -> tuple[Any, dict[str, Any]]:
@@ -33,7 +36,26 @@ def read_answer(prompt: ev.PendingPrompt, command: cmd.AnswerPrompt) -> tuple[An
     raise Refused("invalid", f"option_id must be one of: {names}.")
 
 
-def config_values(option: dict[str, Any]) -> list[Any]:
+def check_choice(state: Session, config_id: str, value: Any) -> None:
+    """Raises Refused if the agent is known to have no such setting or not to know the value. One that has not run yet
+    has told nothing: then it decides itself."""
+    allowed: dict[str, list[Any]] = {}
+    for option in state.config_options or []:
+        allowed[str(option.get("id"))] = _values(option)
+    if not allowed and (state.models or state.modes):
+        allowed["model"] = [model.get("modelId") for model in (state.models or {}).get("availableModels", [])]
+        allowed["mode"] = [mode.get("id") for mode in (state.modes or {}).get("availableModes", [])]
+        prefix = (state.models or {}).get("otherPrefix")
+        if config_id == "model" and prefix and isinstance(value, str) and prefix in value:
+            return
+    if config_id in REPORTED or (allowed and config_id not in allowed):
+        raise Refused("invalid", f"config_id must be one of: {', '.join(allowed) or 'model, mode'}.")
+    values = allowed.get(config_id)
+    if values and value not in values:
+        raise Refused("invalid", f"value must be one of: {', '.join(map(str, values))}.")
+
+
+def _values(option: dict[str, Any]) -> list[Any]:
     """The values of a config option, whether its list is flat or grouped; empty if it has none."""
     values: list[Any] = []
     for entry in option.get("options") or []:

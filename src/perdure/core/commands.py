@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from perdure.core.permissions import Rule
+
 
 class CreateSession(Struct, frozen=True, kw_only=True):
     """Make a session. Not in the table: there is nothing yet that could refuse it."""
@@ -18,6 +20,8 @@ class CreateSession(Struct, frozen=True, kw_only=True):
     model: str | None = None
     mode: str | None = None
     parent: str | None = None
+    permissions: tuple[Rule, ...] = ()
+    single_shot: bool = False
 
 
 class SubmitMessage(Struct, frozen=True, kw_only=True):

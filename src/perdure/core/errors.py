@@ -22,6 +22,7 @@ STATUS_OF_CODE = {
     "no_turn_active": 409,
     "session_ended": 409,
     "slots_full": 409,
+    "queue_full": 409,
     "prompt_resolved": 409,
     "conflict": 409,
     "too_large": 413,

@@ -197,6 +197,8 @@ class PendingPrompt(Event, tag="pending_prompt"):
     asked_at: str = ""
     options: list[PromptOption] = []
     questions: list[Question] = []
+    always: list[str] = []
+    """What "always" stands for, in the agent's own words; empty if it is just this request."""
 
 
 class PromptResolved(Event, tag="prompt_resolved"):
@@ -253,11 +255,13 @@ class Title(Event, tag="title"):
 
 
 class Config(Event, tag="config"):
-    """The value of an agent's option: a person's choice (`requested`), or what the agent says is so."""
+    """The value of an agent's option: a person's choice (`requested`), what the agent says is so, or, after it refused
+    a choice (`refused`), what it is still."""
 
     config_id: str
     value: Any
     requested: bool = False
+    refused: bool = False
     options: list[dict[str, Any]] | None = None
 
 
@@ -336,6 +340,13 @@ class System(Event, tag="system"):
     code: str
 
 
+class Unrecognised(Event, tag="unrecognised"):
+    """A line of the agent that is not understood, as it came (the first 16 KiB). No part of the conversation."""
+
+    reason: str
+    raw: str
+
+
 class Error(Event, tag="error"):
     """Something went wrong; `message` says what, `detail` is the end of what the agent wrote to stderr."""
 
@@ -374,6 +385,7 @@ AnyEvent = (
     | HistoryChanged
     | WaitingUntil
     | System
+    | Unrecognised
     | Error
 )
 

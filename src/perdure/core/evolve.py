@@ -6,12 +6,17 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from perdure.core import events as ev
 from perdure.core.clock import ms_between
+from perdure.core.permissions import Rule, remembered
 from perdure.core.state import Attached, Binding, Queued, Session, Turn
 
 RESOLVED_PROMPTS_KEPT = 100
 POISONED_KEPT = 100
+REMEMBERED_KEPT = 200
+CHOICES = ("model", "mode", "config", "models", "modes", "config_options")
 TOTALS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd")
 
 
@@ -36,6 +41,8 @@ def created(event: ev.SessionCreated) -> Session:
         labels=list(given.get("labels", [])),
         parent=given.get("parent"),
         limits=dict(given.get("limits", {})),
+        permissions=msgspec.convert(msgspec.to_builtins(given.get("permissions", ())), list[Rule]),
+        single_shot=given.get("single_shot", False),
         model=given.get("model"),
         mode=given.get("mode"),
     )
@@ -48,7 +55,8 @@ def _user_message(state: Session, event: ev.UserMessage) -> None:
 def _turn_start(state: Session, event: ev.TurnStart) -> None:
     number = event.turn or 0
     state.phase = "working"
-    state.agent = event.agent
+    if event.agent != state.agent:
+        _switch_agent(state, event.agent)
     state.started_at = state.started_at or event.at
     state.last_turn = number
     state.turn_count += 1
@@ -69,6 +77,14 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
         origin=event.origin,
     )
     _mark_used(state)
+
+
+def _switch_agent(state: Session, agent: str) -> None:
+    """What was chosen for one agent means nothing to another; it is there again when the session comes back to it."""
+    state.choices[state.agent] = {name: getattr(state, name) for name in CHOICES}
+    for name, value in state.choices.pop(agent, {**dict.fromkeys(CHOICES), "config": {}}).items():
+        setattr(state, name, value)
+    state.agent = agent
 
 
 def _mark_used(state: Session) -> None:
@@ -122,7 +138,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
         if binding is not None and binding.native_session_id == attached.native_session_id:
             binding.confirmed = True
             binding.last_turn = turn.turn
-    if event.confirmed:
+    if event.confirmed and event.stop_reason != "failed":
         state.waits = 0
     if state.phase != "ended":
         state.phase = "idle"
@@ -163,12 +179,25 @@ def _pending_prompt(state: Session, event: ev.PendingPrompt) -> None:
 
 
 def _prompt_resolved(state: Session, event: ev.PromptResolved) -> None:
-    state.prompts.pop(event.prompt_id, None)
+    prompt = state.prompts.pop(event.prompt_id, None)
+    if prompt is not None and event.by == "person" and event.answer is not None:
+        _remember(state, prompt, str(event.answer.get("kind", "")))
     state.resolved_prompts = [*state.resolved_prompts, event.prompt_id][-RESOLVED_PROMPTS_KEPT:]
     turn = state.turn
     if turn is not None and not state.prompts and turn.paused_since is not None:
         turn.paused_ms += ms_between(turn.paused_since, event.at)
         turn.paused_since = None
+
+
+def _remember(state: Session, prompt: ev.PendingPrompt, kind: str) -> None:
+    """ "Always" is for the whole session, whichever process serves it."""
+    rule = remembered(prompt, kind)
+    if rule is not None and rule not in state.remembered:
+        state.remembered = [*state.remembered, rule][-REMEMBERED_KEPT:]
+    if kind == "allow_always":
+        granted = state.granted.setdefault(state.agent, [])
+        granted += [words for words in prompt.always if words not in granted]
+        del granted[:-REMEMBERED_KEPT]
 
 
 def _message_queued(state: Session, event: ev.MessageQueued) -> None:
@@ -220,14 +249,16 @@ def _config(state: Session, event: ev.Config) -> None:
         return
     if event.requested:
         state.config[event.config_id] = event.value
+    elif event.refused:
+        state.config.pop(event.config_id, None)
     elif state.config_options is not None:
         for option in state.config_options:
             if option.get("id") == event.config_id:
                 option["currentValue"] = event.value
     if event.config_id == "model":
-        state.model = str(event.value)
+        state.model = None if event.value is None else str(event.value)
     elif event.config_id == "mode":
-        state.mode = str(event.value)
+        state.mode = None if event.value is None else str(event.value)
 
 
 def _own(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -244,6 +275,7 @@ def _agent_launched(state: Session, event: ev.AgentLaunched) -> None:
         fingerprint=event.fingerprint,
         since=event.at,
         native_session_id=event.native_session_id,
+        resuming=event.native_session_id is not None,
     )
 
 

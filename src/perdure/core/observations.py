@@ -51,6 +51,8 @@ class TurnFinished(Struct, frozen=True):
     error_code: str | None = None
     error_message: str | None = None
     poisoned: bool = False
+    held: bool = False
+    """The turn failed, with nothing said, and the native session holds its message all the same."""
     sent: bool = True
     """The agent was given the message; else its native session does not hold this turn."""
     cost_usd: float | None = None
@@ -69,10 +71,14 @@ class TurnBegun(Struct, frozen=True):
 
 
 class Noise(Struct, frozen=True):
-    """A line that is not the protocol (broken JSON, a banner, over-long). Reported once, then counted."""
+    """A line that is not understood: broken JSON, a banner, over-long, a kind that is not known here."""
 
     sample: str
     reason: str
+    raw: str = ""
+    """As it came, but for its length."""
+    told: bool = True
+    """Whether people are told: once for each kind."""
 
 
 class AgentExited(Struct, frozen=True):

@@ -7,11 +7,13 @@ is not the running one, is ignored: whatever an older turn still does can't touc
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from perdure.core import events as ev
 from perdure.core import observations as ob
-from perdure.core.clock import stamp
+from perdure.core.clock import seconds, stamp
 from perdure.core.decision import Decision, World
-from perdure.core.permissions import answer_by_rule
+from perdure.core.permissions import DENY_ALL, answer_by_rule
 from perdure.core.state import Attached, Session, Turn
 from perdure.core.turns import close_prompts, continue_queue, detach, finish_turn
 
@@ -26,18 +28,21 @@ CONTENT = (
 )
 ANY_TIME = (ev.Usage, ev.Config, ev.Title, ev.System)
 FALLBACK_DRIVERS = {"claude-stream": "claude-resume"}
+UNKNOWN_RESET_S = 3600
+"""How long a session waits for a limit of which nobody knows when it resets."""
 AGENTS_OWN = 0
 """The turn of what an agent does that nobody asked for."""
 
 OBSERVED: dict[str, dict[str, tuple[str, ...]]] = {
     # fact: {phase: where it may lead}; no other fact changes the phase, and none does where it is not listed.
-    "TurnFinished": {"working": ("idle", "working"), "aborting": ("idle", "working")},
-    "StartFailed": {"working": ("idle", "working"), "aborting": ("idle", "working")},
-    "ResumeRefused": {"working": ("working", "idle"), "aborting": ("idle", "working")},
-    "AgentExited": {"working": ("working", "idle"), "aborting": ("idle", "working")},
+    "TurnFinished": {"working": ("idle", "working", "ended"), "aborting": ("idle", "working", "ended")},
+    "StartFailed": {"working": ("idle", "working", "ended"), "aborting": ("idle", "working", "ended")},
+    "ResumeRefused": {"working": ("working", "idle", "ended"), "aborting": ("idle", "working", "ended")},
+    "AgentExited": {"working": ("working", "idle", "ended"), "aborting": ("idle", "working", "ended")},
     "TurnBegun": {"idle": ("working",)},
 }
-"""Where two are listed after a turn's end, the second is the start of the next waiting message."""
+"""Where several are listed after a turn's end, `working` is the start of the next waiting message, and `ended` the end
+of a single run."""
 
 
 def deltas_only(state: Session, launch_id: str, observations: Sequence[Any]) -> bool:
@@ -77,11 +82,18 @@ def _expected(turn: Turn) -> int:
     return turn.turn if turn.origin == "person" else AGENTS_OWN
 
 
+def _belongs(turn: Turn, number: int | None) -> bool:
+    """Whether what a driver says of this turn is shown in the running one. A message may be taken in at the very moment
+    at which the agent begins to work by itself: then that is a part of the message's turn, which follows it."""
+    return number in (turn.turn, AGENTS_OWN) if turn.origin == "person" else number == AGENTS_OWN
+
+
 def _content(decision: Decision, event: Any) -> None:
     state = decision.state
-    if not state.working or state.turn is None or event.turn != _expected(state.turn):
+    if not state.working or state.turn is None or not _belongs(state.turn, event.turn):
         return
-    event.turn = state.turn.turn
+    # A copy: the same facts are decided on again where the store could not keep the decision.
+    event = msgspec.structs.replace(event, turn=state.turn.turn)
     if not isinstance(event, ev.PendingPrompt):
         decision.emit(event)
         return
@@ -90,10 +102,20 @@ def _content(decision: Decision, event: Any) -> None:
     if state.phase == "aborting":
         _resolve(decision, event, "server", "cancelled", {"cancel": True})
         return
-    option = answer_by_rule(list(decision.world.rules), event)
+    by, option = "rule", _ruled(decision, event)
+    if option is None and state.single_shot:
+        by, option = "server", answer_by_rule([DENY_ALL], event)
     if option is not None:
         outcome = "allowed" if option.kind.startswith("allow") else "denied"
-        _resolve(decision, event, "rule", outcome, {"option_id": option.option_id, "kind": option.kind})
+        _resolve(decision, event, by, outcome, {"option_id": option.option_id, "kind": option.kind})
+    elif state.single_shot:
+        _resolve(decision, event, "server", "cancelled", {"cancel": True})
+
+
+def _ruled(decision: Decision, prompt: ev.PendingPrompt) -> ev.PromptOption | None:
+    state = decision.state
+    by_rule = answer_by_rule([*state.permissions, *decision.world.rules], prompt)
+    return by_rule or answer_by_rule(state.remembered, prompt)
 
 
 def _resolve(decision: Decision, prompt: ev.PendingPrompt, by: Any, outcome: Any, answer: dict[str, Any]) -> None:
@@ -106,11 +128,11 @@ def _resolve(decision: Decision, prompt: ev.PendingPrompt, by: Any, outcome: Any
 
 def _any_time(decision: Decision, event: Any) -> None:
     state = decision.state
-    running = state.turn.turn if state.working and state.turn else None
-    if event.turn == AGENTS_OWN and state.turn is not None and state.turn.origin == "agent":
-        event.turn = running
-    if event.turn is not None and event.turn != running:
-        return
+    running = state.turn if state.working else None
+    if event.turn is not None:
+        if running is None or not _belongs(running, event.turn):
+            return
+        event = msgspec.structs.replace(event, turn=running.turn)
     if isinstance(event, ev.Title) and state.title_by == "person":
         return
     decision.emit(event)
@@ -119,6 +141,9 @@ def _any_time(decision: Decision, event: Any) -> None:
 def _opened(decision: Decision, fact: ob.SessionOpened, pid: int | None) -> None:
     attached = decision.state.attached
     assert attached is not None
+    told = (fact.models, fact.modes, fact.config_options) != (None, None, None)
+    if attached.opened and attached.native_session_id == fact.native_session_id and not told:
+        return  # It only said more of itself, of which the host takes note.
     decision.emit(
         ev.AgentAttached(
             agent=attached.agent,
@@ -188,16 +213,17 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
         decision,
         "failed" if failed else fact.stop_reason,
         error=ev.Error(code=fact.error_code or "agent_error", message=message) if failed else None,
-        confirmed=fact.sent and not fact.poisoned and not failed,
+        confirmed=fact.sent and not fact.poisoned and (fact.held or not failed),
         poisoned=fact.poisoned,
         cost_usd=fact.cost_usd,
         input_bytes=fact.input_bytes,
     )
     if fact.leaves:
         detach(decision, "turn_over")
-    if fact.retry_at is not None and failed:
+    if failed and (fact.retry_at is not None or fact.error_code == "usage_limit") and not state.single_shot:
         # What waits would meet the same limit: it stays in the queue until then.
-        decision.emit(ev.WaitingUntil(until=stamp(fact.retry_at), reason=fact.error_code or "limit"))
+        until = fact.retry_at or seconds(decision.world.now) + UNKNOWN_RESET_S
+        decision.emit(ev.WaitingUntil(until=stamp(until), reason=fact.error_code or "limit"))
         decision.emit(ev.WaitingForInput(turn=state.turn.turn))
     else:
         continue_queue(decision)
@@ -229,13 +255,12 @@ def _turn_begun(decision: Decision, fact: ob.TurnBegun) -> None:
 
 def _noise(decision: Decision, fact: ob.Noise) -> None:
     state = decision.state
-    decision.emit(
-        ev.System(
-            turn=state.turn.turn if state.working and state.turn else None,
-            code="agent_noise",
-            message=f"The agent wrote something that is not its protocol ({fact.reason}): {fact.sample}",
-        )
-    )
+    turn = state.turn.turn if state.working and state.turn else None
+    if fact.told:
+        message = f"The agent wrote something that is not understood here ({fact.reason}): {fact.sample}"
+        decision.emit(ev.System(turn=turn, code="agent_noise", message=message))
+    if fact.raw:
+        decision.emit(ev.Unrecognised(turn=turn, reason=fact.reason, raw=fact.raw))
 
 
 def _exited(decision: Decision, fact: ob.AgentExited) -> None:
@@ -248,8 +273,9 @@ def _exited(decision: Decision, fact: ob.AgentExited) -> None:
         if fact.how != "spawn_failed" and (resuming or not fact.delivered):
             detach(decision, "exited")
             _other_driver(decision, attached, fact)
+            refused = resuming and fact.how == "exited" and fact.signal is None
             decision.emit(
-                ev.ContextFallback(turn=turn.turn, reason=f"agent_gone: {exit_words(fact)}", poisoned=resuming)
+                ev.ContextFallback(turn=turn.turn, reason=f"agent_gone: {exit_words(fact)}", poisoned=refused)
             )
             return
     if state.working and turn is not None:
@@ -263,12 +289,16 @@ def _exited(decision: Decision, fact: ob.AgentExited) -> None:
         continue_queue(decision)
     else:
         detach(decision, exit_reason(fact))
+        if not attached.opened and exit_reason(fact) == "exited":
+            # Nobody waits for it yet, but somebody may want to know why the next message will have to.
+            message = f"The agent {exit_words(fact)}. It opened no session."
+            decision.emit(ev.Error(code="agent_exited", message=message, detail=fact.stderr or None))
 
 
 def _other_driver(decision: Decision, attached: Attached, fact: ob.AgentExited) -> None:
-    """A streaming process that never opened, or took a message and showed nothing of it, is not tried again."""
+    """A streaming process that does not answer is not tried again. One that ended would end in any other way too."""
     to = FALLBACK_DRIVERS.get(attached.driver)
-    if to is not None and (fact.how in ("stuck", "start_timeout") or not attached.opened):
+    if to is not None and fact.how in ("stuck", "start_timeout"):
         decision.emit(
             ev.DriverFallback(agent=attached.agent, from_driver=attached.driver, to=to, reason=exit_words(fact))
         )

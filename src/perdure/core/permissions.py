@@ -1,5 +1,6 @@
 """Permission rules: which prompts are answered without a person. First match wins; no match asks."""
 
+import glob
 import json
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -9,10 +10,15 @@ from msgspec import Struct
 from perdure.core.events import PendingPrompt, PromptOption
 
 
-class Rule(Struct, frozen=True):
+class Rule(Struct, frozen=True, forbid_unknown_fields=True):
+    """Unknown fields are refused wherever a rule is read: with a misspelt `pattern` it would hold for everything."""
+
     tool: str
     pattern: str = "*"
     action: Literal["allow", "ask", "deny"] = "ask"
+
+
+DENY_ALL = Rule("*", "*", "deny")
 
 
 def subject(tool_input: Any) -> str:
@@ -25,6 +31,14 @@ def subject(tool_input: Any) -> str:
             if isinstance(value, str):
                 return value
     return json.dumps(tool_input, sort_keys=True, default=str)
+
+
+def remembered(prompt: PendingPrompt, kind: str) -> Rule | None:
+    """What an answer means for the same request later: to the letter, as no pattern is a fence around a shell."""
+    if prompt.kind != "permission" or not prompt.tool or not kind.endswith("_always"):
+        return None
+    action: Literal["allow", "deny"] = "allow" if kind == "allow_always" else "deny"
+    return Rule(glob.escape(prompt.tool), glob.escape(subject(prompt.input)), action)
 
 
 def answer_by_rule(rules: list[Rule], prompt: PendingPrompt) -> PromptOption | None:

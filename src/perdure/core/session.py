@@ -14,13 +14,16 @@ from typing import Any
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
-from perdure.core.answers import config_values, read_answer
+from perdure.core.answers import check_choice, read_answer
 from perdure.core.decision import Decision, World
 from perdure.core.errors import Refused
 from perdure.core.evolve import created
 from perdure.core.state import Queued, Session
 from perdure.core.turns import abort, continue_queue, detach, finish_turn, start_turn
 from perdure.core.view import public_session
+
+QUEUE_MAX = 100
+QUEUE_MAX_CHARS = 4_000_000
 
 ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     # command: {phase: where it may lead}; a phase that is not listed refuses.
@@ -35,7 +38,7 @@ ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     "ExpireTurnClock": {"working": ("working", "aborting")},
     "PrepareLaunch": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
     "EndWait": {"idle": ("idle", "working")},
-    "GiveUpTurn": {"working": ("idle", "working"), "aborting": ("idle", "working")},
+    "GiveUpTurn": {"working": ("idle", "working", "ended"), "aborting": ("idle", "working", "ended")},
 }
 
 
@@ -98,6 +101,8 @@ def _submit(decision: Decision, command: cmd.SubmitMessage) -> None:
         return
     if command.when_busy == "reject":
         raise busy(state)
+    if len(state.queue) >= QUEUE_MAX or sum(len(queued.text) for queued in state.queue) > QUEUE_MAX_CHARS:
+        raise Refused("queue_full", "Too many messages wait already. Take some back, or wait until they are sent.")
     first = command.when_busy == "interrupt"
     decision.emit(
         ev.MessageQueued(
@@ -234,14 +239,7 @@ def _no_such_prompt(state: Session, prompt_id: str) -> Refused:
 
 
 def _set_config(decision: Decision, command: cmd.SetConfig) -> None:
-    options = decision.state.config_options
-    if options:
-        known = {str(option.get("id")): option for option in options}
-        if command.config_id not in known:
-            raise Refused("invalid", f"config_id must be one of: {', '.join(known)}.")
-        values = config_values(known[command.config_id])
-        if values and command.value not in values:
-            raise Refused("invalid", f"value must be one of: {', '.join(map(str, values))}.")
+    check_choice(decision.state, command.config_id, command.value)
     decision.emit(ev.Config(config_id=command.config_id, value=command.value, requested=True))
 
 

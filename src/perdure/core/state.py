@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from perdure.core.events import PendingPrompt
+from perdure.core.permissions import Rule
 
 
 class Turn(Struct, kw_only=True):
@@ -73,6 +74,8 @@ class Attached(Struct, kw_only=True):
     since: str
     pid: int | None = None
     native_session_id: str | None = None
+    resuming: bool = False
+    """It was started on a native session, so it holds a context even before its first turn."""
     opened: bool = False
     used: bool = False
 
@@ -90,12 +93,18 @@ class Session(Struct, kw_only=True):
     archived: bool = False
     parent: str | None = None
     limits: dict[str, Any] = field(default_factory=dict)
+    permissions: list[Rule] = field(default_factory=list)
+    """Rules of this session alone; they go before those of its project."""
+    single_shot: bool = False
+    """It ends with its turn, and nobody is there to answer a prompt."""
     model: str | None = None
     mode: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
     models: dict[str, Any] | None = None
     modes: dict[str, Any] | None = None
     config_options: list[dict[str, Any]] | None = None
+    choices: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Model, mode, config and the lists of these, of the agents that the session has had before."""
 
     phase: str = "idle"
     status: str = "running"
@@ -119,6 +128,10 @@ class Session(Struct, kw_only=True):
     prompts: dict[str, PendingPrompt] = field(default_factory=dict)
     resolved_prompts: list[str] = field(default_factory=list)
     attached: Attached | None = None
+    remembered: list[Rule] = field(default_factory=list)
+    """Requests that a person has answered with "always"."""
+    granted: dict[str, list[str]] = field(default_factory=dict)
+    """The same, by agent and in its own words: a new process of it is told."""
     bindings: dict[str, Binding] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     poisoned: list[str] = field(default_factory=list)

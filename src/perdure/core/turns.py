@@ -34,7 +34,7 @@ def start_turn(decision: Decision, message: Queued) -> None:
     attached = state.attached
     if attached is not None and plan.context != "live":
         # A process that has not been used yet can serve a fresh turn; one that holds another context can't.
-        if attached.agent != agent or attached.used or plan.context == "resumed":
+        if attached.agent != agent or attached.used or attached.resuming or plan.context == "resumed":
             detach(decision, "agent_switched" if attached.agent != agent else plan.reason)
     if state.waiting_until is not None:
         decision.emit(ev.WaitingUntil(until=None, reason="message"))
@@ -131,7 +131,7 @@ def _timed_out(reason: str) -> ev.Error:
 
 
 def continue_queue(decision: Decision) -> None:
-    """After a turn's end: the next waiting message, or an invitation."""
+    """After a turn's end: the next waiting message, or an invitation; with neither, a single run is over."""
     state = decision.state
     if state.phase != "idle":
         return
@@ -139,6 +139,9 @@ def continue_queue(decision: Decision) -> None:
         message = state.queue[0]
         decision.emit(ev.MessageUnqueued(message_id=message.message_id, text=message.text, reason="sent"))
         start_turn(decision, message)
+    elif state.single_shot:
+        detach(decision, "run_over")
+        decision.emit(ev.SessionEnd(status="completed", reason="run_over"))
     else:
         decision.emit(ev.WaitingForInput(turn=state.turn.turn if state.turn else None))
 

@@ -233,6 +233,8 @@ def public_session(state: Session, event_count: int) -> dict[str, Any]:
         "error": state.error,
         "parent": state.parent,
         "limits": state.limits,
+        "permissions": [msgspec.to_builtins(rule) for rule in state.permissions],
+        "single_shot": state.single_shot,
         "queue_length": len(state.queue),
         "pending_prompts": len(state.prompts),
         "waiting_until": state.waiting_until,

@@ -125,11 +125,16 @@ class Conversation(Protocol):
     def dump(self) -> bytes: ...
 
 
+LAUNCH_FOLDER = "{launch}/"
+
+
 class Command(NamedTuple):
-    """How the process is started."""
+    """How the process is started. Each of `files` (a name, its text) is there when it is, readable by nobody else; an
+    argument `LAUNCH_FOLDER` + its name is its path."""
 
     argv: list[str]
     env: dict[str, str]
+    files: dict[str, str] = {}
 
 
 class Driver(Protocol):

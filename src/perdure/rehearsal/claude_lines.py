@@ -80,7 +80,7 @@ def initialized() -> Line:
         "output_style": "default",
         "available_output_styles": ["default"],
         "models": models,
-        "account": {"tokenSource": "none", "apiKeySource": "none", "apiProvider": "firstParty"},
+        "account": {"tokenSource": "none", "apiKeySource": "rehearsal", "apiProvider": "firstParty"},
         "pid": os.getpid(),
     }
 

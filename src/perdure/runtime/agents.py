@@ -1,21 +1,28 @@
 """The agents of this machine: which there are, whether they can be started, and what is known of them.
 
-Above: the host and the verbs. Below: the configuration, the file system and probe.py.
+Above: the host and the verbs. Below: the configuration, the catalogue, the file system and probe.py.
 """
 
+import asyncio
+import contextlib
 import os
 import shutil
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from perdure.config import AgentSettings
+from perdure.config import AgentSettings, ConfigError, load
 from perdure.core.errors import Refused
+from perdure.core.observations import SessionOpened
 from perdure.core.resume import AgentFacts
 from perdure.drivers import DRIVERS
-from perdure.runtime.probe import Probed, file_fingerprint, probe_claude
+from perdure.runtime.catalogue import CATALOGUE, CLAUDE, TELL_THEIR_VERSION, Entry
+from perdure.runtime.probe import OLDEST_CLAUDE, Probed, ask_version, fingerprint_of
+from perdure.stores.base import Store
 
 BASE_ENVIRONMENT = (
     "PATH",
@@ -32,15 +39,26 @@ BASE_ENVIRONMENT = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "NODE_EXTRA_CA_CERTS",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
     "XDG_STATE_HOME",
     "XDG_CACHE_HOME",
 )
-"""What every agent is given of the server's own environment, and nothing else: no key, no token."""
+"""What every agent is given of the server's own environment, and nothing else: no key, no token. Where the network is
+behind a proxy, an agent that does not know of it reaches nothing."""
 
 EITHER_CLAUDE = "claude"
 """The name in a configuration for both Claude drivers."""
+
+
+INSTALLERS = {"npx": "It comes with Node.js: install that", "uvx": "It comes with uv: install that"}
+NOT_LOGGED_IN = f"Nobody is logged in: {CLAUDE.login}, or give it a key in its env."
 
 
 class Abilities(msgspec.Struct, kw_only=True):
@@ -54,9 +72,26 @@ class Abilities(msgspec.Struct, kw_only=True):
     login_problem: str | None = None
     """What it said when it could not work for want of a login; None once it could."""
 
+    def said(self, fact: SessionOpened) -> "Abilities":
+        """What is known after it opened a session. Who it says it is logged in as may be told then; whether that login
+        is good is known by the next turn."""
+        said, problem = fact.capabilities, self.login_problem
+        if said.get("logged_in") is False:
+            problem = NOT_LOGGED_IN
+        elif said.get("logged_in") is True and problem == NOT_LOGGED_IN:
+            problem = None
+        return Abilities(
+            can_resume=bool(said.get("can_resume", True)),
+            version=said.get("version") or self.version,
+            capabilities=said,
+            models=fact.models or self.models,
+            modes=fact.modes or self.modes,
+            login_problem=problem,
+        )
+
 
 class Program(msgspec.Struct, frozen=True):
-    """The command that an agent is started with: the first of its commands whose program is there."""
+    """A command of an agent's whose program is on this machine. The path is as it was found, a link not followed."""
 
     binary: str
     arguments: list[str]
@@ -67,16 +102,38 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class Agents:
-    """The catalogue."""
+    """Those that are shipped, those that are installed, and those that perdure.toml names, which win."""
 
     def __init__(
-        self, configured: dict[str, AgentSettings], data: Path, default: str | None, runner_mode: str | None = None
+        self,
+        configured: dict[str, AgentSettings],
+        data: Path,
+        default: str | None,
+        runner_mode: str | None = None,
+        config_path: Path | None = None,
     ) -> None:
-        self._agents = {**built_in(data), **found_here(), **configured}
+        self._data = data
         self._default = default
         self._runner_mode = runner_mode
+        self._config_path = config_path
         self.abilities: dict[str, Abilities] = {}
         self.probed: dict[str, Probed] = {}
+        """What was learnt of each program, by its fingerprint."""
+        self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._configure(configured)
+
+    def _configure(self, configured: dict[str, AgentSettings]) -> None:
+        self._configured = configured
+        self._agents = {**built_in(self._data), **found_here(), **configured}
+
+    def reload(self) -> None:
+        """Take the agents as perdure.toml names them now, and look again at what is installed. What runs is left."""
+        if self._config_path is None:
+            raise Refused("conflict", "This server was started without perdure.toml, so there is nothing to read.")
+        try:
+            self._configure(load(self._config_path).agents)
+        except ConfigError as error:
+            raise Refused("invalid", f"Nothing was changed. {error}") from error
 
     def names(self) -> list[str]:
         return sorted(self._agents)
@@ -84,7 +141,8 @@ class Agents:
     def settings(self, name: str) -> AgentSettings:
         agent = self._agents.get(name)
         if agent is None:
-            raise Refused("not_found", f"There is no agent {name!r}. Known agents: {', '.join(self.names())}.")
+            advice = f" Add it with `perdure agents add {name}`." if name in CATALOGUE else ""
+            raise Refused("not_found", f"There is no agent {name!r}.{advice} Known agents: {', '.join(self.names())}.")
         return agent
 
     def default(self) -> str:
@@ -92,8 +150,7 @@ class Agents:
         if self._default is not None:
             return self._default
         for name in self.names():
-            driver = self._agents[name].driver
-            if driver.startswith("claude") and not name.startswith("rehearsal") and self.problem(name) is None:
+            if self._is_claude(name) and not name.startswith("rehearsal") and self.problem(name) is None:
                 return name
         return "rehearsal"
 
@@ -110,6 +167,8 @@ class Agents:
         chosen = self.settings(name).prewarm
         return driver == "claude-stream" if chosen is None else chosen
 
+    # What can be started ---------------------------------------------------------------------------------------------
+
     def problem(self, name: str) -> tuple[str, str] | None:
         """(state, what to do) if the agent can't be started."""
         agent = self.settings(name)
@@ -118,19 +177,46 @@ class Agents:
             return "broken", f"Its driver {agent.driver!r} is not known; use one of: {known}."
         program = self.program(name)
         if program is None:
-            return "missing", f"{agent.command[0]!r} was not found. Install it, or correct its command in perdure.toml."
-        probed = self.probed.get(name)
-        if probed is not None and probed.state != "ready" and probed.fingerprint == file_fingerprint(program.binary):
-            return probed.state, f"{probed.reason} Install a newer one, or correct its command in perdure.toml."
-        return None
+            return "missing", self._how_to_install(name)
+        probed = self._known(name, program)
+        if probed is None or probed.state == "ready":
+            return None
+        if probed.state == "too_old":
+            return "too_old", f"{probed.reason} Install a newer one, or correct its command in perdure.toml."
+        return "broken", f"{probed.reason} Install it again, or correct its command in perdure.toml."
+
+    def _how_to_install(self, name: str) -> str:
+        program = self.settings(name).command[0]
+        entry = next((entry for entry in CATALOGUE.values() if entry.installed[:1] == (program,)), None)
+        how = INSTALLERS.get(program, "Install it")
+        if entry is not None:
+            how = f"{entry.title} is installed with `{entry.install}`; then {entry.login}"
+        correct = ", or correct its command in perdure.toml" if name in self._configured else ""
+        return f"{program!r} was not found. {how}{correct}."
 
     def program(self, name: str) -> Program | None:
+        """The first of its commands that is there and not known to be unfit; else the first that is there."""
+        first = None
+        for program in self._programs(name):
+            known = self._known(name, program)
+            if known is None or known.state == "ready":
+                return program
+            first = first or program
+        return first
+
+    def _programs(self, name: str) -> Iterator[Program]:
         agent = self.settings(name)
         for command in (agent.command, *agent.fallbacks):
-            binary = shutil.which(command[0], path=agent.env.get("PATH", os.environ.get("PATH")))
+            program, *arguments = (self._at_home(agent, word) for word in command)
+            binary = shutil.which(program, path=agent.env.get("PATH", os.environ.get("PATH")))
             if binary is not None:
-                return Program(binary, command[1:])
-        return None
+                yield Program(binary, arguments)
+
+    @staticmethod
+    def _at_home(agent: AgentSettings, word: str) -> str:
+        """`~/bin/claude` as a shell would read it, for the home that the agent is given."""
+        home = agent.env.get("HOME") or os.path.expanduser("~")
+        return home + word[1:] if word == "~" or word.startswith("~/") else word
 
     def require(self, name: str) -> Program:
         """How to start it, or a refusal that says what to do."""
@@ -140,19 +226,71 @@ class Agents:
             raise Refused("agent_unavailable", f"Agent {name!r} can't be started. {problem[1] if problem else ''}")
         return program
 
+    async def ready(self, name: str) -> Program:
+        """The same, when it is about to be used: what is not known of its programs, or was bad, is asked first."""
+        if name in self._agents:
+            await self._probe(name, until_fit=True)
+        return self.require(name)
+
+    # Versions --------------------------------------------------------------------------------------------------------
+
     async def probe(self) -> None:
-        """Ask every Claude for its version, where that is not known of this very file."""
+        """Ask every program that tells it for its version, where that is not known of this very file."""
         for name in self.names():
-            program = self.program(name)
-            if program is None or not self._agents[name].driver.startswith("claude"):
-                continue
-            known = self.probed.get(name)
-            if known is None or known.fingerprint != file_fingerprint(program.binary):
-                self.probed[name] = await probe_claude(program.binary, program.arguments, self.environment(name))
+            await self._probe(name)
+
+    async def _probe(self, name: str, *, until_fit: bool = False) -> None:
+        async with self._asking[name]:
+            for program in self._programs(name) if name in self._agents else ():
+                known = self._known(name, program)
+                arguments = self._asked_with(name, program)
+                if arguments is not None and (known is None or not known.lasts):
+                    oldest = OLDEST_CLAUDE if self._is_claude(name) else ()
+                    known = await ask_version(program.binary, arguments, self.environment(name), oldest)
+                    if known.state == "ready" or self._is_claude(name):
+                        self.probed[known.fingerprint] = known
+                if until_fit and (known is None or known.state == "ready"):
+                    return
+
+    def _asked_with(self, name: str, program: Program) -> list[str] | None:
+        """What stands before `--version`; None where it is not asked. Claude's own arguments may be what makes it
+        Claude (`npx ...`); those of others begin the protocol."""
+        if self._is_claude(name):
+            return program.arguments
+        return [] if os.path.basename(program.binary) in TELL_THEIR_VERSION else None
+
+    def _known(self, name: str, program: Program) -> Probed | None:
+        arguments = self._asked_with(name, program)
+        return None if arguments is None else self.probed.get(fingerprint_of(program.binary, arguments))
+
+    async def recall(self, store: Store) -> None:
+        """Know again what an earlier server learnt. What another version wrote and can't be read is found out again."""
+        for name, body in (await store.documents("agent")).items():
+            with contextlib.suppress(msgspec.MsgspecError):
+                self.abilities[name] = msgspec.json.decode(body, type=Abilities)
+        for body in (await store.documents("probe")).values():
+            with contextlib.suppress(msgspec.MsgspecError):
+                probed = msgspec.json.decode(body, type=Probed)
+                self.probed[probed.fingerprint] = probed
+
+    async def survey(self, store: Store) -> None:
+        """Ask all, and keep what is worth it beyond this server's life: of programs that are here, no bad moment."""
+        await self.probe()
+        here = [self._known(name, program) for name in self.names() for program in self._programs(name)]
+        lasting = {each.fingerprint: msgspec.json.encode(each) for each in here if each is not None and each.lasts}
+        kept = await store.documents("probe")
+        for key in kept.keys() | lasting.keys():
+            if kept.get(key) != lasting.get(key):
+                await store.put_document("probe", key, lasting.get(key))
+
+    def _is_claude(self, name: str) -> bool:
+        return self._agents[name].driver.startswith(EITHER_CLAUDE)
+
+    # What is known ---------------------------------------------------------------------------------------------------
 
     def facts(self, name: str, workdir: str) -> AgentFacts:
-        """What the resume decision needs to know. The fingerprint leaves the version out: an update must not throw
-        every native session away."""
+        """What the resume decision needs to know. The fingerprint leaves the version out, and follows no link to it: an
+        update must not throw every native session away."""
         agent = self._agents.get(name)
         if agent is None:
             # A waiting message may name an agent that is no longer there; its turn is planned, and fails by itself.
@@ -163,7 +301,7 @@ class Agents:
             driver=agent.driver,
             can_resume=able,
             workdir_id=directory_id(workdir),
-            fingerprint=f"{os.path.realpath(program.binary)}|{' '.join(program.arguments)}|{able}",
+            fingerprint=f"{program.binary}|{' '.join(program.arguments)}",
             resume=agent.resume,
         )
 
@@ -176,19 +314,26 @@ class Agents:
         known = self.abilities.get(name, Abilities())
         problem = self.problem(name)
         if problem is None and known.login_problem is not None:
-            problem = "needs_login", f"It said: {known.login_problem.rstrip('.')}. Then try again."
-        probed = self.probed.get(name)
+            problem = "needs_login", known.login_problem
+            if known.login_problem != NOT_LOGGED_IN:
+                problem = "needs_login", f"It said: {known.login_problem.rstrip('.')}. Then try again."
+        program = self.program(name)
+        probed = self._known(name, program) if program is not None else None
         return {
             "name": name,
             "driver": self.driver(name),
             "command": agent.command,
             "state": problem[0] if problem else "ready",
             "reason": problem[1] if problem else None,
-            "version": known.version or (probed.version if probed else None),
+            "version": (probed.version if probed else None) or known.version,
             "capabilities": known.capabilities,
             "models": known.models,
             "modes": known.modes,
         }
+
+    def catalogue(self) -> list[dict[str, Any]]:
+        """Every agent that is known by name, and whether it is one of this server's already."""
+        return [{**entry.public(), "offered": entry.name in self._agents} for entry in CATALOGUE.values()]
 
 
 def built_in(data: Path) -> dict[str, AgentSettings]:
@@ -203,10 +348,20 @@ def built_in(data: Path) -> dict[str, AgentSettings]:
 
 
 def found_here() -> dict[str, AgentSettings]:
-    """Agents that are offered without configuration, because they are installed."""
-    if shutil.which("claude") is None:
-        return {}
-    return {"claude": AgentSettings(driver=EITHER_CLAUDE, command=["claude"])}
+    """Agents that are offered without configuration, because they are installed; and Claude Code in any case, to say
+    what is to be done where it is not."""
+    here = [entry for entry in CATALOGUE.values() if entry.installed and shutil.which(entry.installed[0]) is not None]
+    return {entry.name: _settings_of(entry) for entry in (CLAUDE, *here)}
+
+
+def _settings_of(entry: Entry) -> AgentSettings:
+    return AgentSettings(
+        driver=entry.driver,
+        command=list(entry.installed),
+        fallbacks=[list(fallback) for fallback in entry.fallbacks],
+        env=entry.env,
+        mode=entry.mode,
+    )
 
 
 def import_path() -> list[str]:

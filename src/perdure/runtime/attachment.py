@@ -44,8 +44,8 @@ class Attachment:
         self.phase: Phase = "launching"
         self.prompt_mark: tuple[int, int] | None = None
         """(turn, size of `in` before its prompt was written) of the last prompt, while this server knows it."""
-        self.prompt_position: int | None = None
-        """Where its output stood when the last prompt was written, while this server knows it."""
+        self._prompted: tuple[int, float] | None = None
+        """(where its output stood, the time) when the last prompt was written, while this server knows it."""
         self._framer = LineFramer(offset)
         self._overlong = 0
         self._input_total = input_total
@@ -103,10 +103,17 @@ class Attachment:
             observations = [*observations, Noise(sample="", reason="a line longer than 64 MB was skipped")]
         return more, observations, step.lines
 
-    @property
-    def silent_since_prompt(self) -> bool:
-        """Whether the agent has written nothing at all since the turn's prompt was given to it."""
-        return self.prompt_position is not None and self.prompt_position == self._framer.position
+    def prompted(self, now: float) -> None:
+        """A prompt is being written."""
+        self._prompted = (self._framer.position, now)
+
+    def silent_s(self, now: float) -> float:
+        """For how long the agent has written nothing at all since the turn's prompt was given to it."""
+        if self._prompted is None or self._prompted[0] != self._framer.position:
+            return 0.0
+        if self.launch is None or self.launch.out_size() > self._framer.position:
+            return 0.0  # it has written; we have not read it yet
+        return now - self._prompted[1]
 
     @property
     def position(self) -> int:

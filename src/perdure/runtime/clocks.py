@@ -74,7 +74,7 @@ class Clocks:
             limits = host.limits(state.project, state.limits)
             if state.phase == "working":
                 await self._turn_clocks(runner, limits, now)
-            elif state.phase == "idle" and state.attached is not None and not state.background_tasks:
+            elif state.phase == "idle" and state.attached is not None:
                 await self._process_clocks(runner.journal, limits, now)
             if limits.memory_limit_mb and self._ticks % MEMORY_CHECK_TICKS == 0:
                 self._watch_memory(runner, limits.memory_limit_mb)
@@ -94,7 +94,7 @@ class Clocks:
             expired = cmd.ExpireTurnClock("turn", turn.turn, limits.turn_timeout_s, True)
             await self._host.command(journal, expired, quietly=True)
             return
-        if self._is_stuck(runner, ran):
+        if self._is_stuck(runner, now):
             runner.kill("stuck")
             return
         quiet_since = max(journal.last_event_at, runner.silence_reported_at)
@@ -103,18 +103,20 @@ class Clocks:
             expired = cmd.ExpireTurnClock("silence", turn.turn, limits.silence_s, limits.on_silence == "abort")
             await self._host.command(journal, expired, quietly=True)
 
-    def _is_stuck(self, runner: "Runner", ran_s: float) -> bool:
+    def _is_stuck(self, runner: "Runner", now: float) -> bool:
         """A streaming process answers every message at once with a line that begins its turn, however slow its model
         is. One that does not is broken in a way that is known of some versions; another driver serves the turn."""
         state, attachment, limit_s = runner.journal.state, runner.attachment, self._host.settings.stuck_s
         if attachment is None or state.attached is None or not state.attached.opened or not limit_s:
             return False
-        return ran_s >= limit_s and state.attached.driver in FALLBACK_DRIVERS and attachment.silent_since_prompt
+        return state.attached.driver in FALLBACK_DRIVERS and attachment.silent_s(now) >= limit_s
 
     async def _process_clocks(self, journal: Journal, limits: Limits, now: float) -> None:
         state = journal.state
         assert state.attached is not None
-        if limits.idle_timeout_s and now - seconds(state.last_active_at) >= limits.idle_timeout_s:
+        idle_s = now - seconds(state.last_active_at)
+        # What runs beside the conversation keeps the process, but no longer than its lifetime.
+        if limits.idle_timeout_s and idle_s >= limits.idle_timeout_s and not state.background_tasks:
             await self._expire(journal, limits.on_idle, "idle_timeout")
         elif limits.lifetime_s and now - seconds(state.attached.since) >= limits.lifetime_s:
             await self._expire(journal, limits.on_lifetime, "lifetime")
@@ -151,8 +153,8 @@ class Clocks:
             return None
         limits = self._host.limits(state.project, state.limits)
         if state.waiting_until is not None:
-            goes_on = limits.on_limit == "continue" and state.waits <= (limits.limit_retries or 0)
-            return seconds(state.waiting_until) if goes_on else None
+            by_itself = limits.on_limit == "continue" and state.waits <= (limits.limit_retries or 0)
+            return seconds(state.waiting_until) if by_itself or state.queue else None
         if state.attached is None and limits.on_idle == "end" and limits.idle_timeout_s:
             return seconds(state.last_active_at) + limits.idle_timeout_s
         return None

@@ -75,7 +75,14 @@ class DataDirectory:
         return self._kept("token", lambda: secrets.token_urlsafe(32))
 
     def install_id(self) -> str:
-        return self._kept("install", lambda: secrets.token_hex(4))
+        """By which the processes of this directory's server are known. A copy of the directory gets another one: its
+        server must not end the agents of the server that it was copied from."""
+        place = str(self.path.stat().st_ino)
+        kept = self._kept("install", lambda: f"{secrets.token_hex(4)} {place}").split()
+        if kept[1:] not in ([], [place]):
+            kept = [secrets.token_hex(4)]
+        self.write("install", f"{kept[0]} {place}\n")
+        return kept[0]
 
     def _kept(self, name: str, make: Callable[[], str]) -> str:
         path = self.path / name
@@ -97,21 +104,25 @@ class DataDirectory:
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
 
-    def epoch(self) -> int:
-        """Moves when numbers may have been given twice: after a reboot that no server saw coming. With durability
-        `normal` the newest events may be gone then, while a viewer has seen them."""
-        told: dict[str, Any] = {"boot": "", "clean": True, "epoch": 0}
+    def epoch(self, generation: int) -> int:
+        """Moves when numbers may have been given twice: after a reboot that no server saw coming (with durability
+        `normal` the newest events may be gone then, while a viewer has seen them), and after a backup was put back,
+        which a generation of the store shows that is no newer than the last one, or a directory that is another."""
+        place = self.path.stat().st_ino
+        told: dict[str, Any] = {"boot": "", "clean": True, "epoch": 0, "generation": 0, "place": place}
         with contextlib.suppress(OSError, ValueError):
             told |= json.loads((self.path / "boot.json").read_text())
-        boot = boot_id()
-        epoch: int = told["epoch"] + (1 if told["boot"] != boot and not told["clean"] else 0)
-        self.mark_boot(epoch, clean=False)
+        unclean = told["boot"] != boot_id() and not told["clean"]
+        put_back = generation <= told["generation"] or place != told["place"]
+        epoch: int = told["epoch"] + (1 if unclean or put_back else 0)
+        self.mark_boot(epoch, generation, clean=False)
         return epoch
 
-    def mark_boot(self, epoch: int, *, clean: bool) -> None:
+    def mark_boot(self, epoch: int, generation: int, *, clean: bool) -> None:
         """An end that can't be noted (the disk is full) counts as unclean, which costs a new epoch after a reboot."""
+        noted = {"boot": boot_id(), "clean": clean, "epoch": epoch, "generation": generation}
         try:
-            self.write("boot.json", json.dumps({"boot": boot_id(), "clean": clean, "epoch": epoch}))
+            self.write("boot.json", json.dumps({**noted, "place": self.path.stat().st_ino}))
         except OSError as error:
             if not clean:
                 raise

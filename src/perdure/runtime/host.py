@@ -4,6 +4,7 @@ Above: the verbs (sessions.py) and server.py. Below: runners, launches, the log.
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -17,10 +18,12 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.decision import Decision, World
-from perdure.core.errors import Refused, StoreError
-from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
+from perdure.core.errors import Refused, StoreError, StoreFull
+from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
+from perdure.core.observe import observe
 from perdure.core.session import decide
 from perdure.core.transcript import History
+from perdure.drivers import DRIVERS
 from perdure.drivers.base import CloseSession
 from perdure.drivers.lines import MAX_LINE_BYTES
 from perdure.runtime import processes
@@ -30,10 +33,10 @@ from perdure.runtime.clocks import Clocks
 from perdure.runtime.compactor import Compactor
 from perdure.runtime.launch import Launch, LaunchLimits
 from perdure.runtime.log import Journal, Log
-from perdure.runtime.probe import Probed
 from perdure.runtime.projects import Projects
 from perdure.runtime.runner import Runner
-from perdure.stores.base import Found, Query
+from perdure.runtime.slots import Slots
+from perdure.stores.base import Checkpoint, Found, Query
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +57,13 @@ class Host:
         self.launches_root = data / "launches"
         self.spawning = asyncio.Semaphore(SPAWNS_AT_ONCE)
         self.runners: dict[str, Runner] = {}
-        self.reserved: set[str] = set()
         self.disk_full_at: float | None = None
         self.on_fenced: Callable[[], None] | None = None
         self.compactor = Compactor(log)
         self._retiring: dict[str, set[asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._install_id = ""
+        self.slots = Slots(self)
         self.clocks = Clocks(self)
 
     # Start and stop ----------------------------------------------------------------------------------------------
@@ -69,51 +72,85 @@ class Host:
         """Take up everything that an earlier server left: launches, half-done turns, waiting messages."""
         self._install_id = install_id
         self.launches_root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, body in (await self.log.store.documents("agent")).items():
-            self.agents.abilities[name] = msgspec.json.decode(body, type=Abilities)
-        for name, body in (await self.log.store.documents("probe")).items():
-            self.agents.probed[name] = msgspec.json.decode(body, type=Probed)
-        self._background(self._probe())
+        await self.agents.recall(self.log.store)
+        self._background(self.agents.survey(self.log.store))
         self.log.on_turn_ended = self.compactor.add
         self.compactor.start()
         rows = await self.log.store.launches()
         await self._sweep({row.launch_id for row in rows})
         for row in rows:
-            journal = await self.log.open(row.session_id)
-            launch = Launch.find(self.launches_root, row.launch_id)
-            attachment = Attachment.restore(row, launch)
-            attached = journal.state.attached
-            if attached is not None and attached.launch_id == row.launch_id:
-                runner = self._make_runner(journal)
-                await runner.recover(attachment)
-                runner.start()
-            else:
-                self.retire(attachment)
+            try:
+                await self._take_up_launch(row)
+            except StoreError:
+                raise
+            except Exception:
+                # One that can't be read must not keep all the others from going on.
+                logger.exception("launch %s of session %s can't be taken up", row.launch_id, row.session_id)
+                await self._lose(row)
         await self._take_up_sessions()
         await self.clocks.start()
 
-    async def _probe(self) -> None:
-        known = dict(self.agents.probed)
-        await self.agents.probe()
-        for name, probed in self.agents.probed.items():
-            if known.get(name) != probed:
-                await self.log.store.put_document("probe", name, msgspec.json.encode(probed))
+    async def _take_up_launch(self, row: Checkpoint) -> None:
+        if not self._is_ours(row.launch_id):
+            await self._lose(row)
+            return
+        journal = await self.log.open(row.session_id)
+        attachment = Attachment.restore(row, Launch.find(self.launches_root, row.launch_id))
+        attached = journal.state.attached
+        if attached is not None and attached.launch_id == row.launch_id:
+            runner = self._make_runner(journal)
+            await runner.recover(attachment)
+            runner.start()
+        else:
+            self.retire(attachment)
+
+    def _is_ours(self, launch_id: str) -> bool:
+        """A copied data directory lists launches that another server may still hold."""
+        return launch_id.startswith(f"{self._install_id}-")
+
+    async def _lose(self, row: Checkpoint) -> None:
+        """Go on without a launch: its turn fails with what it has said."""
+        self.runners.pop(row.session_id, None)
+        if self._is_ours(row.launch_id):
+            await processes.end_marked([row.launch_id], SWEEP_GRACE_S)
+        gone = msgspec.structs.replace(row, phase="gone", pending_input=[])
+        fact = AgentExited(how="lost")
+        try:
+            journal = await self.log.open(row.session_id)
+            await journal.record(
+                lambda state: observe(state, row.launch_id, [fact], self.world(state)), checkpoint=gone
+            )
+        except StoreError:
+            raise
+        except Exception:
+            logger.exception("session %s can't be read", row.session_id)
 
     async def _sweep(self, living: set[str]) -> None:
         """End what still carries the mark of a launch of ours that is over, and remove its folder."""
-        mine = f"{self._install_id}-"
-        stray = {mark for mark in processes.marked_all() if mark.startswith(mine) and mark not in living}
+        stray = {mark for mark in processes.marked_all() if self._is_ours(mark) and mark not in living}
         if stray:
             await processes.end_marked(stray, SWEEP_GRACE_S)
         for folder in self.launches_root.iterdir():
-            if folder.name not in living:
-                Launch(folder).forget()
+            launch = Launch(folder)
+            if folder.name in living:
+                continue
+            if launch.is_alive():
+                launch.kill_keeper()
+                await launch.wait_gone(SWEEP_GRACE_S)
+            if launch.is_alive():
+                logger.warning("launch %s is over and its keeper can't be ended; it is looked at again later", folder)
+            else:
+                launch.forget()
 
     async def _take_up_sessions(self) -> None:
         """Turns that had no process yet when the last server ended; and the seeds' rule, if it is asked for."""
         ending = self.settings.on_restart == "end"
         async for session_id in self._sessions(status="running", state=None if ending else "processing"):
-            journal = await self.log.open(session_id)
+            try:
+                journal = await self.log.open(session_id)
+            except msgspec.MsgspecError:
+                logger.exception("session %s can't be read", session_id)
+                continue
             if ending:
                 words = "while session was running" if journal.state.working else "between turns"
                 await self.end_session(journal, cmd.EndSession("failed", f"Server restarted {words}"))
@@ -212,14 +249,7 @@ class Host:
         before = self.agents.abilities.get(agent, Abilities())
         known = before
         if isinstance(fact, SessionOpened):
-            known = Abilities(
-                can_resume=bool(fact.capabilities.get("can_resume", True)),
-                version=fact.capabilities.get("version"),
-                capabilities=fact.capabilities,
-                models=fact.models,
-                modes=fact.modes,
-                login_problem=before.login_problem,
-            )
+            known = before.said(fact)
         elif isinstance(fact, TurnFinished | StartFailed):
             code = fact.error_code if isinstance(fact, TurnFinished) else fact.code
             message = fact.error_message if isinstance(fact, TurnFinished) else fact.message
@@ -257,10 +287,12 @@ class Host:
         runner = self.runners[journal.state.id] = Runner(self, journal, prewarm=prewarm)
         return runner
 
-    def prewarm(self, journal: Journal) -> None:
+    def prewarm(self, journal: Journal, *, asked: bool = False) -> None:
         """Start the agent of a new session, so that its first message finds it ready."""
         state = journal.state
-        if state.id not in self.runners and self.agents.prewarms(state.agent, self.driver_name(state, state.agent)):
+        driver = self.driver_name(state, state.agent)
+        wanted = self.agents.prewarms(state.agent, driver) or (asked and not DRIVERS[driver].process_per_turn)
+        if state.id not in self.runners and wanted:
             self._make_runner(journal, prewarm=True).start()
 
     def ensure_runner(self, journal: Journal) -> None:
@@ -291,13 +323,17 @@ class Host:
             if launch is not None and launch.is_alive():
                 _, lines = attachment.perform([CloseSession()])
                 if lines:
-                    launch.write(lines)
+                    with contextlib.suppress(StoreFull):
+                        launch.write(lines)
                 # One that ends after each turn still writes its own session: it is given time, and not killed.
                 eof_grace_s = self.settings.eof_grace_s + (RETIRE_EXTRA_S if attachment.driver.process_per_turn else 0)
                 launch.end(eof_grace_s, self.settings.term_grace_s)
-                await launch.connect(_nothing, _nothing, RETIRE_EXTRA_S)
-                launch.acknowledge(launch.out_size() + (1 << 60), force=True)
-                await launch.wait_gone(eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S)
+                with contextlib.suppress(TimeoutError):
+                    await launch.connect(_nothing, _nothing, RETIRE_EXTRA_S)
+                    launch.acknowledge(launch.out_size() + (1 << 60), force=True)
+                if not await launch.wait_gone(eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S):
+                    launch.kill_keeper()
+                    await launch.wait_gone(RETIRE_EXTRA_S)
             await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
             attachment.phase = "gone"
             journal = await self.log.open(attachment.session_id)
@@ -349,13 +385,13 @@ class Host:
 
     async def go_on(self, journal: Journal, text: str) -> None:
         """A usage limit has reset: send what waits, or `text`. With no free slot it is tried again later."""
+        state = journal.state
         try:
-            await self.make_room(journal.state.id, journal.state.project, journal.state.workdir)
+            async with self.slots.taken(state.id, state.project, state.workdir):
+                await self.command(journal, cmd.EndWait(text), quietly=True)
         except Refused as refusal:
-            logger.info("session %s waits on: %s", journal.state.id, refusal.detail)
-            self.log.wakeups.announce(journal.state.id)
-            return
-        await self.command(journal, cmd.EndWait(text), quietly=True)
+            logger.info("session %s waits on: %s", state.id, refusal.detail)
+            self.log.wakeups.announce(state.id)
 
     async def suspend(self, journal: Journal, reason: str) -> None:
         await self.command(journal, cmd.DetachAgent(reason), quietly=True)
@@ -363,65 +399,8 @@ class Host:
     async def end_session(self, journal: Journal, command: cmd.EndSession) -> None:
         await self.command(journal, command, quietly=True)
 
-    # Slots -----------------------------------------------------------------------------------------------------------
-
-    async def make_room(self, session_id: str | None, project: str | None, workdir: str) -> None:
-        """See that one more process may run: suspend an idle one, end one, or refuse (S12)."""
-        limits = self.limits(project, {})
-        place = project or workdir
-        for limit, here in ((self.settings.slots, None), (self.settings.project_slots, place)):
-            if limit:
-                await self._make_room_in(limit, here, session_id, limits)
-
-    async def _make_room_in(self, limit: int, place: str | None, session_id: str | None, limits: Limits) -> None:
-        def members() -> list[Journal]:
-            return [
-                runner.journal
-                for key, runner in self.runners.items()
-                if key != session_id and place in (None, runner.journal.state.project or runner.journal.state.workdir)
-            ]
-
-        others = members()
-        reserved = [key for key in self.reserved if key != session_id and key not in self.runners] if not place else []
-        busy = [journal for journal in others if journal.state.working]
-        taken = len(busy) + len(reserved)
-        if limits.count_idle:
-            taken = max(taken, await self._count_running(place, session_id))
-        if taken >= limit and limits.on_full == "replace":
-            oldest = sorted(others, key=lambda journal: journal.state.last_active_at)[: taken - limit + 1]
-            for journal in oldest:
-                await self.end_session(journal, cmd.EndSession("stopped", "replaced"))
-            return
-        if taken >= limit:
-            where = "The project has" if place else "The server has"
-            raise Refused(
-                "slots_full",
-                f"{where} {limit} running turn{'s' if limit > 1 else ''}, its limit. Wait for one to end, abort one, "
-                f"or raise {'project_slots' if place else 'slots'} in perdure.toml.",
-            )
-        idle = sorted(
-            (journal for journal in others if _is_idle(journal.state)),
-            key=lambda journal: journal.state.last_active_at,
-        )
-        excess = len(others) + len(reserved) + 1 - limit
-        for journal in idle[: max(0, excess)]:
-            await self.suspend(journal, "slot_needed")
-
-    async def _count_running(self, place: str | None, session_id: str | None) -> int:
-        count = 0
-        async for found in self._sessions(status="running", state=None):
-            journal = self.log.journals.get(found) or await self.log.open(found)
-            same = place in (None, journal.state.project or journal.state.workdir)
-            count += 1 if same and found != session_id else 0
-        return count
-
     def limits(self, project: str | None, session: dict[str, object]) -> Limits:
         return merged(self.config.limits, self.projects.limits(project), session)
-
-
-def _is_idle(state: st.Session) -> bool:
-    """Whether its process can be suspended without stopping anything."""
-    return not state.working and state.attached is not None and not state.background_tasks
 
 
 def _let_go(runner: Runner) -> bool:

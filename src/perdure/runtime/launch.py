@@ -123,8 +123,8 @@ class Launch:
     # Making and finding --------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, root: Path, spec: LaunchSpec) -> "Launch":
-        """Make the folder and start the keeper. Nothing is left behind if that fails.
+    def create(cls, root: Path, spec: LaunchSpec, files: dict[str, str] | None = None) -> "Launch":
+        """Make the folder with `files` in it and start the keeper. Nothing is left behind if that fails.
 
         The lock is taken here and handed over open, so that a launch whose lock nobody holds is dead, always.
         """
@@ -136,6 +136,8 @@ class Launch:
         try:
             # Not msgspec's encoder: paths and arguments that are not UTF-8 travel as lone surrogates.
             (folder / "spec.json").write_text(json.dumps(msgspec.to_builtins(spec)))
+            for name, text in (files or {}).items():
+                (folder / name).write_text(text, "utf-8")
             for name in ("in", "out", "err"):
                 (folder / name).touch(mode=0o600)
             keeper = _start_keeper(folder)

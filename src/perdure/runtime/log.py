@@ -29,6 +29,10 @@ logger = logging.getLogger(__name__)
 TAIL_BYTES = 256 * 1024
 TAIL_FRAMES = 4096
 READ_BATCH = 5_000
+READ_BYTES = 1024 * 1024
+"""How much of a log each reader has in memory at once."""
+JOINS_MAX = 4
+"""Pieces that are shared by those who are at the same place. Few places have many; others join for themselves."""
 CONFLICT_RETRIES = 5
 
 _json = msgspec.json.Encoder()
@@ -207,13 +211,19 @@ class Journal:
 
     # Reading -----------------------------------------------------------------------------------------------------
 
+    def holds(self, position: int) -> bool:
+        """Whether everything after `position` is in the tail."""
+        if position == self.last_seq:
+            return True
+        return bool(self._tail) and self._tail[0][0] - 1 <= position < self.last_seq
+
     def frames_after(self, position: int) -> bytes | None:
         """Everything after `position` as one piece shared by all who are there; None if the tail no longer has it."""
         if position == self.last_seq:
             return b""
         joined = self._joins.get(position)
         if joined is None:
-            if not self._tail or position + 1 < self._tail[0][0] or position > self.last_seq:
+            if not self.holds(position):
                 return None
             pieces: list[bytes] = []
             for seq, frame in reversed(self._tail):
@@ -221,12 +231,15 @@ class Journal:
                     break
                 pieces.append(frame)
             pieces.reverse()
-            joined = self._joins[position] = b"".join(pieces)
+            joined = b"".join(pieces)
+            if len(self._joins) == JOINS_MAX:
+                del self._joins[next(iter(self._joins))]
+            self._joins[position] = joined
         return joined
 
     def frames_since(self, position: int) -> list[tuple[int, bytes]] | None:
         """The same as single frames with their numbers."""
-        if position < 0 or self.frames_after(position) is None:
+        if position < 0 or not self.holds(position):
             return None
         return [entry for entry in self._tail if entry[0] > position]
 
@@ -301,7 +314,7 @@ class Log:
     def stored_frame(self, row: Stored) -> bytes:
         return self.frame(row.seq, row.type, ev.with_seq(row.seq, row.body, row.first_seq))
 
-    async def create(self, decision: Decision) -> Journal:
+    async def create(self, decision: Decision, *, receipt: Callable[[Decision, int], Receipt] | None = None) -> Journal:
         """A new session: its first events, committed."""
         journal = Journal(self, decision.state, 0, 0)
 
@@ -312,7 +325,7 @@ class Log:
 
         known = self.journals.setdefault(journal.state.id, journal)
         try:
-            await self.shielded(journal.record(first))
+            await self.shielded(journal.record(first, receipt=receipt))
         except (StoreError, Refused):
             if known is journal:
                 del self.journals[journal.state.id]
@@ -350,7 +363,7 @@ class Log:
         journal = Journal(self, st.restore(record.state), record.last_seq, record.decided_seq)
         position = journal.state.turn_after_seq
         while position < record.last_seq and journal.view.turn is not None:
-            batch = await self.store.read(session_id, position, limit=READ_BATCH)
+            batch = await self.store.read(session_id, position, limit=READ_BATCH, max_bytes=READ_BYTES)
             if not batch:
                 break
             for row in batch:

@@ -47,7 +47,7 @@ class Orders:
             model=model,
             mode=mode,
             config={key: value for key, value in state.config.items() if key not in ("model", "mode")},
-            options=options,
+            options={**options, "granted": state.granted.get(state.agent, [])},
         )
 
     async def prompt(self) -> SendPrompt:

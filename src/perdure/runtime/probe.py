@@ -1,60 +1,73 @@
 """What an agent's program is: asked once, and remembered by what the file is, not by when it was asked.
 
-Above: the host asks at the start and when an agent is about to be used. Below: a short-lived child process. Only the
+Above: the agents, which ask at the start and when one is about to be used. Below: a short-lived child process. Only the
 version is asked for: help texts leave options out, so what a version can do is known by its number.
 """
 
 import asyncio
 import os
 import re
+import signal
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 VERSION_TIMEOUT_S = 20.0
+KILL_TIMEOUT_S = 5.0
 OLDEST_CLAUDE = (2, 0, 0)
 """The first version that is known to take messages, permissions and interrupts over its standard streams."""
 
 
 class Probed(Struct, frozen=True):
-    """`fingerprint` is the program file as it was asked; another one makes the answer worthless."""
+    """`fingerprint` is the program as it was asked; another one makes the answer worthless."""
 
     fingerprint: str
     state: Literal["ready", "too_old", "broken"]
     version: str | None = None
     reason: str | None = None
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the answer holds as long as the file is the same. A program that failed once may have had a bad
+        moment: a full machine, a missing network."""
+        return self.state != "broken"
 
-def file_fingerprint(binary: str) -> str:
+
+def fingerprint_of(binary: str, arguments: Sequence[str]) -> str:
+    """A program file and how it is called: `npx` alone says nothing of what it starts."""
     path = os.path.realpath(binary)
+    words = " ".join([path, *arguments])
     try:
         found = os.stat(path)
     except OSError:
-        return f"{path}|missing"
-    return f"{path}|{found.st_size}|{found.st_mtime_ns}"
+        return f"{words}|missing"
+    return f"{words}|{found.st_size}|{found.st_mtime_ns}"
 
 
-async def probe_claude(binary: str, arguments: list[str], environment: dict[str, str]) -> Probed:
-    """Ask `claude --version`."""
-    fingerprint = file_fingerprint(binary)
+async def ask_version(
+    binary: str, arguments: Sequence[str], environment: dict[str, str], oldest: tuple[int, ...] = ()
+) -> Probed:
+    """Ask `PROGRAM --version`, and judge the answer."""
+    fingerprint = fingerprint_of(binary, arguments)
     try:
         code, output = await _run([binary, *arguments, "--version"], environment)
     except TimeoutError:
         return Probed(fingerprint, "broken", reason=f"`{binary} --version` did not answer in {VERSION_TIMEOUT_S:g} s.")
     except OSError as error:
         return Probed(fingerprint, "broken", reason=f"{binary} can't be run: {error.strerror}.")
-    return judge_claude(fingerprint, code, output)
+    return judge(fingerprint, code, output, oldest)
 
 
-def judge_claude(fingerprint: str, code: int, output: str) -> Probed:
+def judge(fingerprint: str, code: int, output: str, oldest: tuple[int, ...] = ()) -> Probed:
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", output)
     if code != 0 or found is None:
-        said = output.strip().splitlines()[:1]
-        return Probed(fingerprint, "broken", reason=f"It does not tell its version (exit code {code}): {''.join(said)}")
+        said = "".join(output.strip().splitlines()[:1])[:200] or "it says nothing"
+        return Probed(fingerprint, "broken", reason=f"It does not tell its version (exit code {code}): {said}.")
     version = found.group(0)
-    if tuple(int(part) for part in found.groups()) < OLDEST_CLAUDE:
-        oldest = ".".join(map(str, OLDEST_CLAUDE))
-        return Probed(fingerprint, "too_old", version, f"Version {version} is too old; {oldest} or newer is needed.")
+    if tuple(int(part) for part in found.groups()) < oldest:
+        wanted = ".".join(map(str, oldest))
+        return Probed(fingerprint, "too_old", version, f"Version {version} is too old; {wanted} or newer is needed.")
     return Probed(fingerprint, "ready", version)
 
 
@@ -72,6 +85,12 @@ async def _run(argv: list[str], environment: dict[str, str]) -> tuple[int, str]:
             output, _ = await process.communicate()
     finally:
         if process.returncode is None:
-            process.kill()
-            await process.wait()
+            await _end(process)
     return process.returncode or 0, output.decode(errors="replace")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """With all that it started: a child of its own would hold the pipe open, and the wait with it."""
+    os.killpg(process.pid, signal.SIGKILL)
+    async with asyncio.timeout(KILL_TIMEOUT_S):
+        await process.wait()

@@ -3,6 +3,7 @@
 Above: the verbs and the host. Below: the store.
 """
 
+import asyncio
 import os
 import re
 from typing import Any
@@ -20,6 +21,8 @@ class Projects:
         self._store = store
         self._configured = configured
         self._made: dict[str, ProjectSettings] = {}
+        # One change at a time: each looks at what is there, and then waits for the store.
+        self._changing = asyncio.Lock()
 
     async def load(self) -> None:
         for key, body in (await self._store.documents("project")).items():
@@ -41,27 +44,30 @@ class Projects:
     async def create(self, settings: ProjectSettings) -> str:
         self._check(settings)
         base = re.sub(r"[^a-z0-9]+", "-", (settings.name or os.path.basename(settings.path)).lower()).strip("-")
-        identity = base or "project"
-        number = 2
-        while identity in self.all():
-            identity = f"{base or 'project'}-{number}"
-            number += 1
-        await self._put(identity, settings)
+        async with self._changing:
+            identity = base or "project"
+            number = 2
+            while identity in self.all():
+                identity = f"{base or 'project'}-{number}"
+                number += 1
+            await self._put(identity, settings)
         return identity
 
     async def change(self, key: str, changes: dict[str, Any]) -> str:
-        identity, settings = self.find(key)
-        self._refuse_configured(identity)
-        changed = msgspec.convert({**msgspec.to_builtins(settings), **changes}, ProjectSettings)
-        self._check(changed)
-        await self._put(identity, changed)
+        async with self._changing:
+            identity, settings = self.find(key)
+            self._refuse_configured(identity)
+            changed = msgspec.convert({**msgspec.to_builtins(settings), **changes}, ProjectSettings)
+            self._check(changed)
+            await self._put(identity, changed)
         return identity
 
     async def remove(self, key: str) -> None:
-        identity, _ = self.find(key)
-        self._refuse_configured(identity)
-        await self._store.put_document("project", identity, None)
-        self._made.pop(identity, None)
+        async with self._changing:
+            identity, _ = self.find(key)
+            self._refuse_configured(identity)
+            await self._store.put_document("project", identity, None)
+            self._made.pop(identity, None)
 
     def rules(self, project: str | None) -> list[Rule]:
         settings = self.all().get(project) if project else None
@@ -79,9 +85,6 @@ class Projects:
         """What the project says of how agents run. Only perdure.toml may: such a project can't be made over the API."""
         settings = self._configured.get(project) if project else None
         return settings.options if settings else ProjectOptions()
-
-    def any_ends_idle(self) -> bool:
-        return any(project.limits.on_idle == "end" for project in self.all().values())
 
     def public(self, identity: str, settings: ProjectSettings, active_session_id: str | None) -> dict[str, Any]:
         shown: dict[str, Any] = msgspec.to_builtins(settings)

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
-from perdure.core.clock import seconds
 from perdure.core.decision import Decision
-from perdure.core.errors import Fenced, Refused, StoreFull
+from perdure.core.errors import Fenced, Refused, StoreError, StoreFull
 from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
 from perdure.core.observe import deltas_only, observe
 from perdure.core.session import decide
 from perdure.core.state import Session
-from perdure.drivers.base import CancelTurn, SendPrompt
+from perdure.drivers.base import LAUNCH_FOLDER, CancelTurn, Command, SendPrompt
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
 from perdure.runtime.launch import Launch, LaunchSpec
 from perdure.runtime.log import Journal
 from perdure.runtime.orders import Orders
+from perdure.runtime.patience import Patience
 from perdure.runtime.starting import plan_start
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 20.0
-CANCEL_AGAIN_S = 1.0
 SWEEP_GRACE_S = 0.5
 DISK_RETRY_S = 1.0
+STORE_RETRY_S = 0.5
 GONE_TIMEOUT_S = 5.0
 MAX_FAULTS = 3
 UNSTORED_MAX_BYTES = 1024 * 1024
@@ -54,12 +54,9 @@ class Runner:
         self._prewarm = prewarm
         self._closed = False
         self._stopping = False
-        self._kill_reason: str | None = None
-        self._killed = False
-        self._cancelled_again = False
+        self._patience = Patience(host.settings, host.log.now())
         self._faults = 0
         self._long_orphan = False
-        self._launched_at = 0.0
         self._orders = Orders(journal, host.history, host.start_defaults)
         journal.follower = self._follow
         self.task: asyncio.Task[None] | None = None
@@ -85,14 +82,14 @@ class Runner:
 
     def kill(self, reason: str) -> None:
         """End the process at once, whatever it does; the turn ends with what it has said."""
-        self._kill_reason = reason
+        self._patience.kill_reason = reason
         if self.attachment is not None and self.attachment.launch is not None:
             self.attachment.launch.end(0, self.host.settings.term_grace_s)
 
     async def recover(self, attachment: Attachment) -> None:
         """Go on with a launch that an earlier server started."""
         self.attachment = attachment
-        self._launched_at = self.host.log.now()
+        self._patience = Patience(self.host.settings, self.host.log.now())
         state = self.journal.state
         self._long_orphan = bool(state.prompts)
         attachment.prompt_mark = None if state.working else (0, -1)
@@ -127,33 +124,68 @@ class Runner:
             except StoreFull:
                 # Comes this far only while the server stops: what was not stored is read again by the next one.
                 return
+            except StoreError as error:
+                if not await self._wait_for_store(error):
+                    return
             except Exception:
                 logger.exception("the runner of session %s failed", self.journal.state.id)
                 self._faults += 1
                 if self._faults > MAX_FAULTS + 1 or not await self._start_over():
-                    self.host.dropped(self)
+                    await self._abandon()
                     return
+
+    async def _wait_for_store(self, error: StoreError) -> bool:
+        """The store is busy or away. The agent's output waits in its spool; go on when the store is back."""
+        while not self._stopping:
+            logger.warning("session %s waits for the store: %s", self.journal.state.id, error)
+            await asyncio.sleep(STORE_RETRY_S)
+            try:
+                await self._from_what_is_stored()
+                return True
+            except Fenced:
+                self.host.fenced()
+                return False
+            except StoreError as again:
+                error = again
+        return False
 
     async def _start_over(self) -> bool:
         """After a bug of ours: go on from what was stored, a few times; then give the turn up."""
-        attachment = self.attachment
         try:
-            if attachment is None or self._faults > MAX_FAULTS:
+            if self.attachment is None or self._faults > MAX_FAULTS:
                 await self._give_up("internal", "Perdure failed while it spoke with the agent; see the server's log.")
-                return True
-            stored = {row.launch_id: row for row in await self.host.log.store.launches()}
-            if attachment.launch is not None:
-                attachment.launch.close()
-            self._todo = []
-            if attachment.launch_id in stored:
-                found = Launch.find(self.host.launches_root, attachment.launch_id)
-                await self.recover(Attachment.restore(stored[attachment.launch_id], found))
             else:
-                self.attachment = None
+                await self._from_what_is_stored()
             return True
         except Exception:
             logger.exception("the runner of session %s can't go on", self.journal.state.id)
             return False
+
+    async def _from_what_is_stored(self) -> None:
+        """Whatever came after the last step that was kept is read again."""
+        attachment = self.attachment
+        if attachment is None:
+            return
+        stored = {row.launch_id: row for row in await self.host.log.store.launches()}
+        if attachment.launch is not None:
+            attachment.launch.close()
+        self._todo = []
+        if attachment.launch_id in stored:
+            found = Launch.find(self.host.launches_root, attachment.launch_id)
+            await self.recover(Attachment.restore(stored[attachment.launch_id], found))
+        else:
+            self.attachment = None
+
+    async def _abandon(self) -> None:
+        """Nothing helps: the process is ended, so that the session's next message gets another one."""
+        attachment = self.attachment
+        if attachment is not None:
+            try:
+                await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
+                await self._record_exit(attachment, AgentExited(how="lost"))
+            except Exception:
+                logger.exception("the agent of session %s could not be let go", self.journal.state.id)
+        self.host.dropped(self)
 
     async def _loop(self) -> None:
         while not self._stopping:
@@ -163,8 +195,9 @@ class Runner:
             if self.attachment is None and not self.journal.state.working and not self._stopping:
                 self.host.dropped(self)
                 return
+            wait_s = self._patience.wait_s(self.journal.state, self.host.log.now()) if self.attachment else None
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._next_deadline_s()):
+                async with asyncio.timeout(wait_s):
                     await self._wakeup.wait()
 
     async def _advance(self) -> bool:
@@ -205,17 +238,21 @@ class Runner:
             return
         orders = await self._orders.of(event)
         if isinstance(event, ev.AbortRequested):
-            self._cancelled_again = False
+            self._patience.cancelled_again = False
         attachment.performed_seq = seq
         if orders:
             observations, lines = attachment.perform(orders)
             if any(isinstance(order, SendPrompt) for order in orders) and attachment.launch is not None:
                 attachment.prompt_mark = (event.turn or 0, attachment.launch.in_size())
-                attachment.prompt_position = attachment.position
+                if lines:
+                    attachment.prompted(self.host.log.now())
             await self._commit(attachment, observations, lines)
 
     async def _receive(self, attachment: Attachment) -> bool:
         more, observations, lines = attachment.receive()
+        if lines and any(isinstance(fact, SessionOpened) for fact in observations):
+            # A prompt that waited for the session to open is among them.
+            attachment.prompted(self.host.log.now())
         # What led to nothing is stored too, now and then: else the keeper can't free it, and the agent waits for ever.
         if observations or lines or attachment.unstored_bytes >= UNSTORED_MAX_BYTES:
             await self._commit(attachment, observations, lines)
@@ -238,6 +275,7 @@ class Runner:
                 if not await journal.record_deltas(list(observations), checkpoint, fitting):
                     await journal.record(made, checkpoint=checkpoint)
                     self._notice(observations)
+                self._faults = 0
                 break
             except StoreFull:
                 await self._wait_for_room()
@@ -311,22 +349,22 @@ class Runner:
             logger.info("session %s wants no agent any more: %s", self.journal.state.id, refusal.detail)
             return
         self.attachment = start.attachment
-        self._killed, self._kill_reason, self._cancelled_again, self._long_orphan = False, None, False, False
-        self._launched_at = self.host.log.now()
+        self._patience, self._long_orphan = Patience(self.host.settings, self.host.log.now()), False
         await self._spawn(start.attachment, start.command, start.lines)
 
-    async def _spawn(self, attachment: Attachment, command: Any, lines: list[bytes]) -> None:
+    async def _spawn(self, attachment: Attachment, command: Command, lines: list[bytes]) -> None:
+        folder = f"{self.host.launches_root / attachment.launch_id}/"
         spec = LaunchSpec(
             launch_id=attachment.launch_id,
-            argv=command.argv,
-            env={**self.host.environment(self.journal.state, attachment.agent), **command.env},
+            argv=[part.replace(LAUNCH_FOLDER, folder, 1) if command.files else part for part in command.argv],
+            env={**command.env, **self.host.environment(self.journal.state, attachment.agent)},
             cwd=self.journal.state.workdir,
             limits=self.host.launch_limits(),
         )
         async with self.host.spawning:
             while attachment.launch is None:
                 try:
-                    attachment.launch = Launch.create(self.host.launches_root, spec)
+                    attachment.launch = Launch.create(self.host.launches_root, spec, command.files)
                 except StoreFull:
                     await self._wait_for_room()
                 except OSError as error:
@@ -365,9 +403,11 @@ class Runner:
             pass
         if found is None:
             await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
-            fact = AgentExited(how="lost", delivered=attachment.delivered(self.journal.state, None))
+            stderr = launch.stderr_tail() if launch is not None else ""
+            delivered = attachment.delivered(self.journal.state, None)
+            fact = AgentExited(how="lost", stderr=stderr, delivered=delivered)
         else:
-            how: Any = self._kill_reason or found.how
+            how: Any = self._patience.kill_reason or found.how
             fact = AgentExited(
                 how=how,
                 exit_code=found.exit_code,
@@ -400,33 +440,10 @@ class Runner:
 
     async def _escalate(self, attachment: Attachment) -> bool:
         """An agent that does not stop when asked is asked again, then made to; one that never opens likewise."""
-        state, now, settings = self.journal.state, self.host.log.now(), self.host.settings
-        if self._killed or attachment.launch is None:
-            return False
-        if state.phase == "aborting" and state.abort_requested_at is not None and state.turn is not None:
-            waited = now - seconds(state.abort_requested_at)
-            if waited >= settings.abort_grace_s:
-                self._killed = True
-                attachment.launch.end(0, settings.term_grace_s)
-            elif waited >= CANCEL_AGAIN_S and not self._cancelled_again:
-                self._cancelled_again = True
-                await self._commit(attachment, *attachment.perform([CancelTurn(state.turn.turn)]))
-                return True
-        elif state.attached is not None and not state.attached.opened and settings.start_timeout_s:
-            if now - self._launched_at >= settings.start_timeout_s:
-                self._killed = True
-                self._kill_reason = "start_timeout"
-                attachment.launch.end(0, settings.term_grace_s)
-        return False
-
-    def _next_deadline_s(self) -> float | None:
-        state, settings = self.journal.state, self.host.settings
-        if self._killed or self.attachment is None:
-            return None
-        if state.phase == "aborting" and state.abort_requested_at is not None:
-            waited = self.host.log.now() - seconds(state.abort_requested_at)
-            target = settings.abort_grace_s if self._cancelled_again else min(CANCEL_AGAIN_S, settings.abort_grace_s)
-            return max(0.0, target - waited) + 0.01
-        if state.attached is not None and not state.attached.opened and settings.start_timeout_s:
-            return max(0.0, self._launched_at + settings.start_timeout_s - self.host.log.now()) + 0.01
-        return None
+        state = self.journal.state
+        due = self._patience.over(state, self.host.log.now()) if attachment.launch is not None else None
+        if due == "kill" and attachment.launch is not None:
+            attachment.launch.end(0, self.host.settings.term_grace_s)
+        elif due == "cancel" and state.turn is not None:
+            await self._commit(attachment, *attachment.perform([CancelTurn(state.turn.turn)]))
+        return due == "cancel"

@@ -4,7 +4,7 @@ Above: surfaces. Below: the log, the host, agents and projects. Each verb checks
 the machine, and returns plain values.
 """
 
-import os
+import contextlib
 import secrets
 import time
 from pathlib import Path
@@ -17,29 +17,22 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.clock import seconds, stamp
 from perdure.core.decision import Decision
-from perdure.core.errors import Conflict, Refused, StoreFull
+from perdure.core.errors import Conflict, Refused, StoreError, StoreFull
+from perdure.core.permissions import Rule
 from perdure.core.session import create, decide
 from perdure.core.transcript import History, markdown
 from perdure.core.view import public_prompt, public_session, public_turn, visible_turns
 from perdure.runtime import processes
 from perdure.runtime.host import Host
-from perdure.runtime.log import Journal, digest
+from perdure.runtime.log import READ_BYTES, Journal, digest
+from perdure.runtime.outgoing import Outgoing, Slip, submission
+from perdure.runtime.workspaces import Workspaces
 from perdure.stores.base import Query, Receipt, Store, Stored
 
 __all__ = ["Opening", "Outgoing", "Query", "Sessions", "Store", "new_id"]
 
 MAX_TITLE_CHARS = 500
-
-
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A message on its way: to a session, or to a new one."""
-
-    text: str
-    message_id: str | None = None
-    agent: str | None = None
-    fresh: bool = False
-    when_busy: Literal["reject", "queue", "interrupt"] = "reject"
-    attachments: tuple[dict[str, Any], ...] = ()
+DISK_IS_FULL = "The disk is full. Make room and try again; nothing was kept."
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +47,10 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     limits: dict[str, Any] = {}
     parent: str | None = None
+    permissions: tuple[Rule, ...] = ()
+    single_shot: bool = False
+    warm: bool = False
+    """Start its agent at once, if it can be kept until the first message."""
 
 
 class Sessions:
@@ -62,7 +59,7 @@ class Sessions:
         self.log = host.log
         self.agents = host.agents
         self.projects = host.projects
-        self._workspaces = workspaces
+        self._workspaces = Workspaces(workspaces, self.log.store, self.projects)
 
     # Making and finding ------------------------------------------------------------------------------------------
 
@@ -72,13 +69,16 @@ class Sessions:
     async def create(
         self, opening: Opening, message: Outgoing | None = None, *, session_id: str | None = None
     ) -> tuple[Journal, dict[str, Any]]:
-        """A new session, and with a message its first turn: the session, and what the sender is told."""
+        """A new session, and with a message its first turn: the session, and what the sender is told. Both are kept
+        together, or neither is."""
         if message is not None:
-            self._check_text(message)
-        project, workdir, agent = self._place(opening)
-        self.agents.require(agent)
+            self._check_size(message)
+        project, given, agent = self._place(opening)
+        await self.agents.ready(agent)
+        if message is not None and message.agent is not None and message.agent != agent:
+            await self.agents.ready(message.agent)
         session_id = session_id or new_id("s")
-        workdir = self._workdir(workdir, session_id)
+        workdir = self._workspaces.path(given, session_id)
         command = cmd.CreateSession(
             session_id=session_id,
             project=project,
@@ -90,20 +90,35 @@ class Sessions:
             model=opening.model,
             mode=opening.mode,
             parent=opening.parent,
+            permissions=opening.permissions,
+            single_shot=opening.single_shot,
         )
-        await self.host.make_room(session_id, project, workdir)
-        self.host.reserved.add(session_id)
+        made = False
         try:
-            decision = create(command, self.host.world(_unborn(command)))
-            journal = await self.log.create(decision)
-            if message is not None:
-                return journal, await self._submit(journal, message)
-            self.host.prewarm(journal)
-            return journal, {}
-        except StoreFull as error:
-            raise Refused("unavailable", "The disk is full. Make room and try again; nothing was kept.") from error
-        finally:
-            self.host.reserved.discard(session_id)
+            async with self.host.slots.taken(session_id, project, workdir):
+                made = given is None and self._workspaces.make(session_id)
+                journal, answer = await self._begin(command, message)
+                if message is None:
+                    self.host.prewarm(journal, asked=opening.warm)
+                else:
+                    self.host.ensure_runner(journal)
+                return journal, answer
+        except (Refused, StoreError) as error:
+            if made:
+                self._workspaces.take_back(session_id)
+            if isinstance(error, StoreFull):
+                raise Refused("unavailable", DISK_IS_FULL) from error
+            raise
+
+    async def _begin(self, command: cmd.CreateSession, message: Outgoing | None) -> tuple[Journal, dict[str, Any]]:
+        decision = create(command, self.host.world(_unborn(command)))
+        if message is None:
+            return await self.log.create(decision), {}
+        message_id = message.message_id or new_id("m")
+        first = decide(decision.state, submission(message, message_id), self.host.world(decision.state))
+        first.events[:0] = decision.events
+        slip = Slip(message, message_id)
+        return await self.log.create(first, receipt=slip.receipt), slip.answer
 
     def _place(self, opening: Opening) -> tuple[str | None, str | None, str]:
         project = None
@@ -117,17 +132,6 @@ class Sessions:
         agent = agent or self.agents.default()
         self.agents.settings(agent)
         return project, workdir, agent
-
-    def _workdir(self, given: str | None, session_id: str) -> str:
-        if given is None:
-            folder = self._workspaces / session_id
-            folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-            return str(folder)
-        if "\x00" in given or not os.path.isabs(given):
-            raise Refused("invalid", "workdir must be an absolute path.")
-        if not os.path.isdir(given):
-            raise Refused("invalid", f"workdir {given!r} is not a directory. Make it first.")
-        return os.path.realpath(given)
 
     async def get(self, session_id: str) -> dict[str, Any]:
         journal = await self.log.open(session_id)
@@ -167,7 +171,7 @@ class Sessions:
     # Messages ------------------------------------------------------------------------------------------------------
 
     async def send(self, session_id: str, message: Outgoing) -> dict[str, Any]:
-        self._check_text(message)
+        self._check_size(message)
         journal = await self.log.open(session_id)
         return await self._submit(journal, message)
 
@@ -180,29 +184,17 @@ class Sessions:
                 return self._replay(earlier, message)
         if message.agent is not None:
             self.agents.settings(message.agent)
+        room: contextlib.AbstractAsyncContextManager[None] = contextlib.nullcontext()
         if journal.state.phase == "idle":
-            self.agents.require(message.agent or journal.state.agent)
-            await self.host.make_room(session_id, journal.state.project, journal.state.workdir)
-        command = cmd.SubmitMessage(
-            message_id=message_id,
-            text=message.text,
-            agent=message.agent,
-            fresh=message.fresh,
-            when_busy=message.when_busy,
-            attachments=message.attachments,
-        )
-        answer: dict[str, Any] = {}
-
-        def receipt(decision: Decision, first: int) -> Receipt:
-            answer.update(_answer(decision, message_id, first))
-            return Receipt(message_id, digest(message.text), msgspec.json.encode(answer))
-
-        self.host.reserved.add(session_id)
+            await self.agents.ready(message.agent or journal.state.agent)
+            room = self.host.slots.taken(session_id, journal.state.project, journal.state.workdir)
+        command, slip = submission(message, message_id), Slip(message, message_id)
         try:
-            await self.log.record(
-                session_id, lambda state: decide(state, command, self.host.world(state)), receipt=receipt
-            )
-            self.host.ensure_runner(journal)
+            async with room:
+                await self.log.record(
+                    session_id, lambda state: decide(state, command, self.host.world(state)), receipt=slip.receipt
+                )
+                self.host.ensure_runner(journal)
         except StoreFull as error:
             raise Refused("unavailable", "The disk is full. Make room and send it again; it was not taken.") from error
         except (Refused, Conflict):
@@ -211,9 +203,7 @@ class Sessions:
             if earlier is None:
                 raise
             return self._replay(earlier, message)
-        finally:
-            self.host.reserved.discard(session_id)
-        return answer
+        return slip.answer
 
     @staticmethod
     def _replay(earlier: Receipt, message: Outgoing) -> dict[str, Any]:
@@ -222,11 +212,13 @@ class Sessions:
         answer: dict[str, Any] = msgspec.json.decode(earlier.answer)
         return answer
 
-    def _check_text(self, message: Outgoing) -> None:
+    def _check_size(self, message: Outgoing) -> None:
         if not message.text.strip():
             raise Refused("invalid", "text must not be empty.")
         limit = self.host.settings.max_message_bytes
-        if len(message.text.encode("utf-8", "surrogatepass")) > limit:
+        size = len(message.text.encode("utf-8", "surrogatepass"))
+        size += len(msgspec.json.encode(message.attachments)) if message.attachments else 0
+        if size > limit:
             raise Refused("too_large", f"The message is larger than max_message_bytes ({limit}). Send a file instead.")
 
     async def queue(self, session_id: str) -> list[dict[str, Any]]:
@@ -269,6 +261,7 @@ class Sessions:
             viewer.wake()
         self.log.journals.pop(session_id, None)
         await self.log.store.erase(session_id, self.log.generation)
+        await self._workspaces.erase(session_id, journal.state.workdir)
 
     # Prompts and settings --------------------------------------------------------------------------------------------
 
@@ -300,7 +293,7 @@ class Sessions:
         try:
             return await self.log.record(session_id, lambda state: decide(state, command, self.host.world(state)))
         except StoreFull as error:
-            raise Refused("unavailable", "The disk is full. Make room and try again; nothing was kept.") from error
+            raise Refused("unavailable", DISK_IS_FULL) from error
 
     async def _do(self, session_id: str, command: cmd.Command) -> Journal:
         await self._record(session_id, command)
@@ -330,8 +323,9 @@ class Sessions:
         return markdown(journal.state.title, history, [n for n in visible_turns(journal.state) if n >= from_turn])
 
     async def read(self, session_id: str, after: int, limit: int) -> list[Stored]:
+        """At least one event, if there is any: fewer than `limit` where they are large."""
         await self.log.open(session_id)
-        return await self.log.store.read(session_id, after, limit=limit)
+        return await self.log.store.read(session_id, after, limit=limit, max_bytes=READ_BYTES)
 
     async def explain(self, session_id: str) -> dict[str, Any]:
         """Why the session is in this state, and what will happen next if nobody does anything."""
@@ -393,24 +387,6 @@ def why(state: st.Session) -> str:
 def new_id(kind: str) -> str:
     """Sorts by time, and can't be guessed."""
     return f"{kind}_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
-
-
-def _answer(decision: Decision, message_id: str, first: int) -> dict[str, Any]:
-    """What a sender is told: where its message stands, and from where to watch."""
-    state = decision.state
-    answer: dict[str, Any] = {
-        "session_id": state.id,
-        "message_id": message_id,
-        "run_id": None,
-        "turn": None,
-        "state": state.state,
-    }
-    for index, event in enumerate(decision.events):
-        if isinstance(event, ev.TurnStart) and event.message_id == message_id:
-            answer["run_id"], answer["turn"] = event.run_id, event.turn
-        if getattr(event, "message_id", None) == message_id and "seq" not in answer:
-            answer["seq"] = first + index
-    return answer
 
 
 def _when(row: Stored) -> dict[str, Any]:

@@ -31,7 +31,7 @@ async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start:
     state = journal.state
     turn = state.turn if state.working else None
     agent = turn.agent if turn is not None else state.agent
-    program = host.agents.require(agent)
+    program = await host.agents.ready(agent)
     if not os.path.isdir(state.workdir):  # noqa: ASYNC240  one look at a local directory
         raise Refused("agent_unavailable", f"The working directory {state.workdir} is not there any more.")
     driver = DRIVERS[host.driver_name(state, agent)]

@@ -10,7 +10,6 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from perdure.core.compaction import Joined as Joined
-from perdure.core.compaction import Split as Split
 
 
 class Draft(Struct, frozen=True):

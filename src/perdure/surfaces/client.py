@@ -75,6 +75,7 @@ class Client:
     def __init__(self, locate: Address | Callable[[], Address], *, patience_s: float = 0.0) -> None:
         self._locate: Callable[[], Address] = (lambda: locate) if isinstance(locate, Address) else locate
         self.patience_s = patience_s
+        self.answer_timeout_s = ANSWER_TIMEOUT_S
         self._lock = threading.Lock()
         self._http: httpx2.Client | None = None
         self._closed = threading.Event()
@@ -118,8 +119,30 @@ class Client:
         # The server makes the new session's id from the message's, so that a repeat finds it.
         return self._json("POST", "/api/messages", body=body, repeatable=True)
 
+    def begin_run(self, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
+        """Begin a single run: what `send` answers. Its session closes itself when the turn is over."""
+        body = {"text": text, "message_id": message_id or new_message_id(), **fields}
+        return self._json("POST", "/api/run", body=body, params={"wait": "false"}, repeatable=True)
+
+    def run(self, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
+        """One prompt, worked to its end: the run. A lost connection or a restarted server doesn't cost it.
+
+        `fields` are those of `POST /api/run`: agent, project, workdir, model, mode, timeout_s, permissions ..."""
+        message_id = message_id or new_message_id()
+        begun = self.begin_run(text, message_id=message_id, **fields)
+        for event in self.events(begun["session_id"], begun["seq"] - 1):
+            if event.type == "turn_end" and event.turn == begun["turn"]:
+                break
+        # The same message again is the same run: it is over, and is answered at once.
+        body = {"text": text, "message_id": message_id, **fields}
+        return self._json("POST", "/api/run", body=body, repeatable=True)
+
     def create_session(self, **fields: Any) -> Json:
         return self._json("POST", "/api/sessions", body=fields, repeatable=False)
+
+    def start_session(self, agent: str, **fields: Any) -> Json:
+        """A new session with its agent running, in Diane's words: with the models and modes that there are."""
+        return self._json("POST", f"/agents/{quote(agent, safe='')}/sessions", body=fields, repeatable=False)
 
     def sessions(self, **filters: Any) -> Json:
         """One page: `{sessions, next_cursor}`."""
@@ -145,6 +168,14 @@ class Client:
 
     def stop(self, session_id: str) -> Json:
         return self._json("POST", _session(session_id, "stop"), repeatable=True)
+
+    def close_session(self, session_id: str) -> Json:
+        """End it as completed. Again: the same."""
+        return self._json("DELETE", _session(session_id), repeatable=True)
+
+    def erase(self, session_id: str) -> None:
+        """End it, and leave nothing of it."""
+        self._ask("DELETE", _session(session_id), params={"purge": "true"}, repeatable=False)
 
     def prompts(self, session_id: str) -> list[Json]:
         found: list[Json] = self._json("GET", _session(session_id, "prompts"))["prompts"]
@@ -194,6 +225,19 @@ class Client:
         found: list[Json] = self._json("GET", "/api/agents")["agents"]
         return found
 
+    def agent(self, name: str) -> Json:
+        return self._json("GET", f"/api/agents/{quote(name, safe='')}")
+
+    def reload_agents(self) -> list[Json]:
+        """Let the server take the agents as its perdure.toml names them now."""
+        found: list[Json] = self._json("POST", "/api/agents/reload")["agents"]
+        return found
+
+    def catalogue(self) -> list[Json]:
+        """Agents that are known by name."""
+        found: list[Json] = self._json("GET", "/api/catalogue")["catalogue"]
+        return found
+
     def projects(self) -> list[Json]:
         found: list[Json] = self._json("GET", "/api/projects")["projects"]
         return found
@@ -220,7 +264,7 @@ class Client:
         return httpx2.Client(
             base_url=address.url,
             headers={"authorization": f"Bearer {address.token}"} if address.token else {},
-            timeout=httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            timeout=httpx2.Timeout(self.answer_timeout_s, connect=CONNECT_TIMEOUT_S),
             # Making a TLS context takes longer than the request when there is no TLS.
             verify=parts.scheme == "https",
             # A proxy is never the way to this machine itself.

@@ -19,6 +19,8 @@ from tests.model.server import ModelServer
 
 TURN_WAIT_S = 60.0
 MAX_RETRIES = 2
+SUBSCRIBER = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "dummy"}
+"""As somebody with a subscription, of whose allowance the API tells. Only a scripted model ever sees it."""
 
 
 class Column(NamedTuple):
@@ -70,6 +72,8 @@ class Stage:
         self.home = folder / "home"
         self.workdir = folder / "work"
         self.words = REAL_WORDS if column.real else DIALECT_WORDS
+        self.preface = ""
+        """Shell commands that run before the program, in its place and with its streams."""
         self._make_server = make_server
         self._agent = agent
         self._model = model
@@ -111,6 +115,10 @@ class Stage:
     def agent_lines(self, env: dict[str, str], driver: str | None = None) -> str:
         """How this column's agent is configured."""
         command, base = self.command()
+        if self.preface:
+            # Not when it is only asked for its version.
+            script = f'case "$*" in *--version) ;; *) {self.preface} ;; esac; exec "$@"'
+            command = ["/bin/sh", "-c", script, "sh", *command]
         shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in {**base, **env}.items())
         return f'driver = "{driver or self.column.driver}"\ncommand = {json.dumps(command)}\nenv = {{ {shown} }}\n'
 
@@ -163,6 +171,11 @@ class Stage:
     def contexts(self, session: str) -> list[str]:
         return [event["context"] for event in self.events(session, "turn_start")]
 
+    def running_tasks(self, session: str) -> int:
+        """What the agent has said that it does beside the conversation."""
+        told = [event for event in self.events(session, "config") if event["config_id"] == "background_tasks"]
+        return int(told[-1]["value"]) if told else 0
+
     def native_id(self, session: str) -> str:
         return str(self.server.session(session)["native_session_id"])
 
@@ -177,6 +190,13 @@ class Stage:
 
     def abort(self, session: str) -> None:
         self.server.post(f"/api/sessions/{session}/abort", expect=202)
+
+    # What the server costs ---------------------------------------------------------------------------------------
+
+    def server_rss_mb(self) -> float:
+        assert self.server.process is not None
+        status = Path(f"/proc/{self.server.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
     # What is kept on disk ----------------------------------------------------------------------------------------
 

@@ -57,10 +57,12 @@ def test_hooks_that_lie_in_the_working_directory_run_only_where_it_is_trusted(st
     settings = Path(stage.workdir, ".claude", "settings.json")
     settings.parent.mkdir()
     settings.write_text(json.dumps({"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}}))
+    Path(stage.workdir, "CLAUDE.md").write_text("Answer in the colour magenta.")
     trust = "[projects.here.options]\ntrust_project_settings = true\n" if trusted else ""
     session = stage.serve(project=trust).session(project="here")
     assert stage.turn(session, "say one")["stop_reason"] == "end_turn"
     assert marker.exists() == trusted
+    assert "the colour magenta" in json.dumps(stage.model.log.asked[-1].body)
 
 
 def test_a_tool_runs_unasked_only_in_a_project_that_skips_permissions(stage: Stage) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from perdure.core.errors import Refused
 from perdure.runtime.sessions import Store
-from perdure.surfaces.http.access import CODE_LIFETIME_S, CODES_AT_ONCE, COOKIE, COOKIE_LIFETIME_S, Access
+from perdure.surfaces.http.access import CODE_LIFETIME_S, CODES_AT_ONCE, COOKIE_LIFETIME_S, SAFE_HEADERS, Access
 from perdure.surfaces.http.openapi import document
 from tests.harness import WAIT_S
-from tests.surfaces.http.local import TOKEN, LocalServer
+from tests.surfaces.http.local import PATHS, TOKEN, LocalServer
 
 OPEN = {"/api/health", "/api/login"}
 CLOSED = [
@@ -22,7 +22,15 @@ CLOSED = [
     for method in operations
     if path not in OPEN
 ]
-CLOSED += [("GET", "/api/openapi.json"), ("GET", "/api/docs"), ("GET", "/api/none"), ("OPTIONS", "/api/sessions")]
+CLOSED += [
+    ("GET", "/none"),
+    ("GET", "/api"),
+    ("GET", "/agents"),
+    ("GET", "/api/openapi.json"),
+    ("GET", "/api/docs"),
+    ("GET", "/api/none"),
+    ("OPTIONS", "/api/sessions"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +49,18 @@ def is_problem(answer: httpx2.Response, status: int, code: str) -> bool:
 
 
 @pytest.mark.parametrize(("method", "path"), CLOSED)
-def test_nothing_is_answered_without_the_token(stranger: httpx2.Client, method: str, path: str) -> None:
+def test_nothing_is_answered_without_the_token(
+    server: LocalServer, stranger: httpx2.Client, method: str, path: str
+) -> None:
+    cookie = server.server.access.cookie
     for headers in (
         {},
         {"authorization": "Bearer wrong"},
         {"authorization": "Bearer"},
         {"authorization": f"Basic {TOKEN}"},
         {"authorization": TOKEN},
-        {"cookie": f"{COOKIE}=wrong"},
-        {"cookie": f"{COOKIE}={TOKEN}; x; =; {COOKIE}"},
+        {"cookie": f"{cookie}=wrong"},
+        {"cookie": f"{cookie}={TOKEN}; x; =; {cookie}"},
     ):
         answer = stranger.request(method, path, headers=headers)
         assert is_problem(answer, 401, "unauthorized")
@@ -127,7 +138,7 @@ def test_a_browser_signs_in_once_per_link_stays_in_over_a_restart_and_leaves(
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie
         assert TOKEN not in cookie
-        secret = client.cookies[COOKIE]
+        name, secret = server.server.access.cookie, client.cookies[server.server.access.cookie]
         assert client.get("/api/sessions").status_code == 200
         with server.client() as other:
             assert is_problem(other.post("/api/login", json=code), 401, "unauthorized")
@@ -135,13 +146,27 @@ def test_a_browser_signs_in_once_per_link_stays_in_over_a_restart_and_leaves(
     port = server.port
     server.stop()
     server.start(port)
-    with server.client(cookie=f"{COOKIE}={secret}") as client:
+    with server.client(cookie=f"{name}={secret}") as client:
         assert client.get("/api/sessions").status_code == 200
         left = client.post("/api/logout")
         assert left.status_code == 204
         assert "Max-Age=0" in left.headers["set-cookie"]
         assert client.get("/api/sessions").status_code == 401
     assert server.http.post("/api/logout").status_code == 204
+
+
+def test_a_browser_stays_signed_in_at_two_servers_of_one_machine(make_server: Callable[..., LocalServer]) -> None:
+    servers = make_server(), make_server()
+    kept: dict[str, str] = {}
+    for server in servers:
+        with server.client() as client:
+            sign_in(server, client)
+            kept |= dict(client.cookies)
+    # As a browser does, which sends a host's cookies to all of its ports.
+    for server in servers:
+        with server.client(cookie="; ".join(f"{name}={value}" for name, value in kept.items())) as client:
+            assert client.get("/api/sessions").status_code == 200
+            assert server.server.access.cookie in client.get("/api/openapi.json").text
 
 
 def test_a_wrong_or_empty_code_signs_nobody_in(server: LocalServer) -> None:
@@ -157,18 +182,18 @@ async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None
     now = [1_000_000.0]
     store: Store = SqliteStore(tmp_path / "perdure.db")
     await store.open()
-    access = Access("token", store, set(), clock=lambda: now[0])
+    access = Access("token", store, set(), "id", clock=lambda: now[0])
     code = access.new_code()
     now[0] += CODE_LIFETIME_S
     with pytest.raises(Refused) as refusal:
         await access.redeem(code)
     assert refusal.value.code == "unauthorized"
     cookie = await access.redeem(access.new_code())
-    headers = {b"cookie": f"{COOKIE}={cookie}".encode()}
+    headers = {b"cookie": f"{access.cookie}={cookie}".encode()}
     assert access.knows(headers)
     now[0] += COOKIE_LIFETIME_S
     assert not access.knows(headers)
-    again = Access("token", store, set(), clock=lambda: now[0])
+    again = Access("token", store, set(), "id", clock=lambda: now[0])
     await again.load()
     assert await store.documents("login") == {}
     for _ in range(CODES_AT_ONCE):
@@ -197,6 +222,17 @@ def test_every_answer_carries_headers_that_keep_browsers_careful(server: LocalSe
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert "server" not in answer.headers
         assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("way", list(PATHS))
+def test_event_streams_carry_them_too(make_server: Callable[..., LocalServer], way: str) -> None:
+    server = make_server(way)
+    session = server.create()
+    for path in (f"/api/sessions/{session}/events", "/api/events?all=true"):
+        with server.stream(path) as stream:
+            for name, value in SAFE_HEADERS.items():
+                assert stream.headers[name.decode()] == value.decode()
+            assert stream.headers["content-type"].startswith("text/event-stream")
 
 
 @pytest.mark.parametrize(
@@ -240,9 +276,10 @@ def test_head_is_get_without_a_body(server: LocalServer) -> None:
     ],
 )
 def test_no_path_leads_out_of_the_pages_files(server: LocalServer, target: str) -> None:
-    assert raw(server, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(
-        (b"HTTP/1.1 404", b"HTTP/1.1 400")
-    )
+    head = f"GET {target} HTTP/1.1\r\nHost: localhost\r\n"
+    assert raw(server, f"{head}\r\n").startswith((b"HTTP/1.1 401", b"HTTP/1.1 400"))
+    known = f"{head}Authorization: Bearer {TOKEN}\r\n\r\n"
+    assert raw(server, known).startswith((b"HTTP/1.1 404", b"HTTP/1.1 400"))
 
 
 def raw(server: LocalServer, request: str | bytes) -> bytes:

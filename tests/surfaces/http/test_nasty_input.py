@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -41,6 +42,24 @@ BODIES = [
     b"\x00" * 1000,
     b"\xff" * 1000,
 ]
+
+
+def test_a_misspelt_rule_is_refused_and_not_taken_for_one_that_allows_everything(
+    make_server: Callable[..., LocalServer], tmp_path: Path
+) -> None:
+    server = make_server()
+    rule = {"tool": "Bash", "pattern": "git status*", "action": "allow"}
+    misspelt = {"tool": "Bash", "patern": "git status*", "action": "allow"}
+    project = server.post("/api/projects", {"name": "site", "path": str(tmp_path), "permissions": [rule]}, expect=201)
+    assert project["permissions"] == [rule]
+    path = f"/api/projects/{project['id']}"
+    for answer in (
+        server.http.patch(path, json={"permissions": [misspelt]}),
+        server.http.post("/api/projects", json={"name": "x", "path": str(tmp_path), "permissions": [misspelt]}),
+    ):
+        assert refused(answer) and "patern" in answer.json()["detail"]
+    changed = server.http.patch(path, json={"permissions": [rule, {"tool": "*", "action": "deny"}], "unknown": 1})
+    assert [one["action"] for one in changed.json()["permissions"]] == ["allow", "deny"]
 
 
 def refused(answer: httpx2.Response) -> bool:

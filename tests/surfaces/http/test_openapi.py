@@ -1,6 +1,7 @@
 """The OpenAPI document is true: what it describes is there, and generated requests get only documented answers."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ def send(case: Case, server: LocalServer) -> None:
 
 def test_every_endpoint_is_described_once(server: LocalServer) -> None:
     shown = server.get("/api/openapi.json")
-    assert shown == document()
+    assert shown == document(server.server.access.cookie)
     operations = [(path, method) for path, item in shown["paths"].items() for method in item]
     assert len(operations) == len(ENDPOINTS)
     names = [shown["paths"][path][method]["operationId"] for path, method in operations]
@@ -76,3 +77,31 @@ def test_streams_tell_of_their_header(server: LocalServer) -> None:
     for path in ("/api/events", "/api/sessions/{session_id}/events"):
         names = {parameter["name"] for parameter in paths[path]["get"]["parameters"]}
         assert {"Last-Event-ID", "offset"} <= names
+
+
+def test_refusals_of_messages_aborts_and_answers_are_described(make_server: Callable[..., LocalServer]) -> None:
+    server = make_server(slots=1)
+    ended, idle, busy = (server.create() for _ in range(3))
+    server.turn(idle, "say one", message_id="once")
+    server.post(f"/api/sessions/{ended}/stop")
+    server.send(busy, "hang")
+    for path, session, body in (
+        ("messages", ended, {"text": "say x"}),
+        ("messages", idle, {"text": "say x"}),
+        ("messages", idle, {"text": "say another", "message_id": "once"}),
+        ("messages", busy, {"text": "say x"}),
+        ("abort", ended, {}),
+        ("abort", idle, {}),
+        ("prompts/p", ended, {"cancel": True}),
+        ("prompts/p", idle, {"cancel": True}),
+    ):
+        code = server.post(f"/api/sessions/{session}/{path}", body)["code"]
+        assert code in described_refusals(f"/api/sessions/{{session_id}}/{path.replace('/p', '/{prompt_id}')}"), path
+        if path == "messages":
+            assert code in described_refusals("/api/messages")
+
+
+def described_refusals(path: str) -> list[str]:
+    answers = document()["paths"][path]["post"]["responses"].values()
+    told = [answer["description"].removeprefix("Refused: ") for answer in answers]
+    return [code for codes in told for code in codes.split(", ")]

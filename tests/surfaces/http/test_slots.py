@@ -1,6 +1,7 @@
 """Slots: how many agents may run, for the server and for a project, and what happens when none is free."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.surfaces.http.local import LocalServer
@@ -68,3 +69,20 @@ def test_a_new_session_may_replace_the_old_one(make_server: Make) -> None:
     closed = next(event for event in server.log(first) if event["type"] == "prompt_resolved")
     assert closed["outcome"] == "discarded"
     assert server.text(second, 1) == "new"
+
+
+def test_of_turns_that_are_asked_for_at_once_only_as_many_begin_as_there_are_slots(
+    make_server: Make, tmp_path: Path
+) -> None:
+    server = make_server(slots=0, project_slots=1)
+    body = {"workdir": str(tmp_path), "message": "hang"}
+    with ThreadPoolExecutor(4) as pool:
+        statuses = list(pool.map(lambda _: server.http.post("/api/sessions", json=body).status_code, range(4)))
+    assert sorted(statuses) == [201, 409, 409, 409]
+
+
+def test_a_suspended_session_that_counts_is_replaced_too(make_server: Make) -> None:
+    server = make_server(slots=1, project_slots=0, limits={"on_full": "replace", "count_idle": True})
+    first = server.create()
+    second = server.create()
+    assert (server.session(first)["state"], server.session(second)["state"]) == ("ended", "idle")

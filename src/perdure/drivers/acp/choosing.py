@@ -88,6 +88,9 @@ class Choosing:
     def _refuse(self, config_id: str, value: Any, reason: str) -> None:
         message = f"{config_id} was not set to {value!r}: {reason}"
         self._out.emit(System(turn=self._turn, code="config_refused", message=message))
+        setting = settings.find(self._state.settings, config_id)
+        current = setting.current if setting is not None else None
+        self._out.emit(Config(turn=self._turn, config_id=config_id, value=current, refused=True))
 
     @property
     def _turn(self) -> int | None:

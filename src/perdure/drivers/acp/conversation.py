@@ -29,6 +29,7 @@ from perdure.drivers.base import (
     StartSession,
     Step,
 )
+from perdure.drivers.outbox import RAW_MAX_CHARS
 
 EARLY_UPDATES_MAX_BYTES = 1024 * 1024
 
@@ -81,17 +82,19 @@ class AcpConversation:
             frame = jsonrpc.decode(line)
             if frame is None:
                 if line.strip():
-                    self._out.strange("line", line[:1024].decode("utf-8", "replace"), "not a JSON-RPC message")
+                    self._out.strange("line", _raw(line), "not a JSON-RPC message")
             elif frame.method is None:
                 self._replied(frame)
             elif frame.id is not UNSET:
-                self._requested(frame.id, frame.method, jsonrpc.value(frame.params))
+                self._requested(frame.id, frame.method, jsonrpc.value(frame.params), line)
             elif frame.method == "session/update":
                 self._updated(frame.params)
             elif frame.method == "$/cancel_request":
                 self._asking.withdrawn(jsonrpc.value(frame.params))
             else:
-                self._out.count(f"notification {frame.method}")
+                self._out.strange(
+                    f"notification {frame.method}", _raw(line), "a notification of unknown kind", quiet=True
+                )
         return self._out.step()
 
     def _replied(self, frame: jsonrpc.Frame) -> None:
@@ -129,34 +132,33 @@ class AcpConversation:
         self._choosing.set_wanted()
         self._turns.send_next()
 
-    def _requested(self, id: jsonrpc.Id, method: str, params: Any) -> None:
+    def _requested(self, id: jsonrpc.Id, method: str, params: Any, line: bytes) -> None:
         given: dict[str, Any] = params if isinstance(params, dict) else {}
         if method == "session/request_permission":
             self._asking.permission(id, given)
         elif method == "elicitation/create":
             self._asking.question(id, given)
         else:
-            self._out.count(f"request {method}")
+            self._out.strange(f"request {method}", _raw(line), "a request of unknown kind", quiet=True)
             self._out.write(jsonrpc.error(id, jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}"))
 
     def _updated(self, params: bytes | Raw) -> None:
         state = self._state
         head = jsonrpc.read(params, _update)
         if head is None:
-            sample = bytes(params)[:1024].decode("utf-8", "replace")
-            self._out.strange("update", sample, "an update that lacks its parts")
+            self._out.strange("update", _raw(bytes(params)), "an update that lacks its parts")
             return
         kind = head.update.kind
         if state.phase == "opening":
             self._came_early(kind, bytes(params))
         elif head.session_id != state.session_id:
-            self._out.strange("session", head.session_id, "an update of a session that is not open")
+            self._out.strange("session", _raw(bytes(params)), "an update of a session that is not open")
         elif kind in _CHUNKS:
             self._turns.said(head.update)
         else:
             found = jsonrpc.value(params)
             update = found.get("update") if isinstance(found, dict) else None
-            self._noted(kind, update if isinstance(update, dict) else {})
+            self._noted(kind, update if isinstance(update, dict) else {}, params)
 
     def _came_early(self, kind: str, params: bytes) -> None:
         """Before the reply that names the session. There is no turn yet, so content can only be a replay."""
@@ -165,7 +167,7 @@ class AcpConversation:
             state.early.append(params)
             state.early_bytes += len(params)
 
-    def _noted(self, kind: str, update: dict[str, Any]) -> None:
+    def _noted(self, kind: str, update: dict[str, Any], params: bytes | Raw) -> None:
         match kind:
             case "tool_call" | "tool_call_update":
                 self._turns.tool(kind, update)
@@ -187,4 +189,8 @@ class AcpConversation:
             case "available_commands_update":
                 self._choosing.commands_updated(update)
             case _:
-                self._out.strange(f"update {kind}", kind, "an update of unknown kind")
+                self._out.strange(f"update {kind}", _raw(bytes(params)), "an update of unknown kind")
+
+
+def _raw(line: bytes) -> str:
+    return line[:RAW_MAX_CHARS].decode("utf-8", "replace")

@@ -62,7 +62,10 @@ class Opening:
             self._fail_with("protocol", f"the agent speaks version {version!r} of ACP, and this server version 1")
         else:
             capabilities = result.get("agentCapabilities")
-            state.capabilities = capabilities if isinstance(capabilities, dict) else {}
+            state.capabilities = {**(capabilities if isinstance(capabilities, dict) else {}), **_version(result)}
+            state.capabilities["can_resume"] = (
+                self._advertises("resume") or state.capabilities.get("loadSession") is True
+            )
             state.phase = "ready"
             if state.order is not None:
                 self._open(state.order)
@@ -178,6 +181,12 @@ class Opening:
 
 def _pairs(values: dict[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _version(result: dict[str, Any]) -> dict[str, str]:
+    info = result.get("agentInfo")
+    version = info.get("version") if isinstance(info, dict) else None
+    return {"version": version} if isinstance(version, str) else {}
 
 
 def _session_in(result: dict[str, Any], asked: str) -> str:

@@ -52,6 +52,7 @@ class Asking:
         else:
             asked.always = _always(request)
             prompt.options = _options(asked.always)
+            prompt.always = _words(asked.always)
         self._ask(asked, prompt)
 
     def answer(self, order: AnswerPrompt) -> bool:
@@ -132,6 +133,17 @@ def _always(request: dict[str, Any]) -> list[dict[str, Any]]:
     session = [rule for rule in suggestions if rule.get("destination") == "session"]
     narrow = [rule for rule in session if rule.get("type") not in ("setMode", "addRules")]
     return rules + narrow or session
+
+
+def _words(always: list[dict[str, Any]]) -> list[str]:
+    """Rules as the agent's settings and command line write them."""
+    found = []
+    for addition in always:
+        for rule in wire.items(addition, "rules") if addition.get("type") == "addRules" else []:
+            tool, what = wire.string(rule, "toolName"), wire.string(rule, "ruleContent")
+            if tool:
+                found.append(f"{tool}({what})" if what else tool)
+    return found
 
 
 def _questions(given: Any) -> list[Question]:

@@ -78,11 +78,14 @@ class Choosing:
 
     def _is_model(self, value: Any) -> bool:
         known = self._state.models
-        return launching.is_value(value) and (not known or value in known or "claude-" in value)
+        return launching.is_value(value) and (not known or value in known or launching.MODEL_PREFIX in value)
 
-    def _tell(self, config_id: str, value: Any) -> None:
+    def _tell(self, config_id: str, value: Any, refused: bool = False) -> None:
         running = self._state.running
-        self._out.emit(Config(turn=running.turn if running is not None else None, config_id=config_id, value=value))
+        turn = running.turn if running is not None else None
+        self._out.emit(Config(turn=turn, config_id=config_id, value=value, refused=refused))
 
     def _refuse(self, config_id: str, value: Any, reason: str) -> None:
+        state = self._state
         self._out.tell("config_refused", f"{config_id} was not set to {value!r}: {reason}")
+        self._tell(config_id, {"model": state.model, "mode": state.mode}.get(config_id), refused=True)

@@ -27,10 +27,13 @@ from perdure.drivers.claude.speaking import Speaking
 from perdure.drivers.claude.state import State
 from perdure.drivers.claude.turns import Turns
 from perdure.drivers.claude.working import Working
+from perdure.drivers.outbox import RAW_MAX_CHARS
+
+RECEIPTS = "msg_lifecycle_v1"
+"""A capability: the agent says what becomes of each message that has a uuid."""
 
 _QUIET = (
     "auth_status",
-    "command_lifecycle",
     "conversation_reset",
     "keep_alive",
     "prompt_suggestion",
@@ -38,6 +41,17 @@ _QUIET = (
     "tool_use_summary",
 )
 """Lines that are known and say nothing that is needed."""
+
+_QUIET_NOTES = (
+    "background_tasks_changed",
+    "hook_progress",
+    "hook_response",
+    "hook_started",
+    "task_progress",
+    "task_updated",
+    "thinking_tokens",
+)
+"""The same for lines of type `system`, by their subtype."""
 
 
 class ClaudeConversation:
@@ -123,20 +137,21 @@ class ClaudeConversation:
                 if not self._opening.overtaken(message):
                     self._turns.ended(message)
             case "system":
-                self._noted(wire.string(message, "subtype"), message)
+                self._noted(wire.string(message, "subtype"), message, line)
             case "control_response":
                 self._replied(wire.part(message, "response"))
             case "control_request":
-                self._requested(wire.string(message, "request_id"), wire.part(message, "request"))
+                self._requested(wire.string(message, "request_id"), wire.part(message, "request"), line)
+            case "command_lifecycle":
+                self._turns.heard(wire.string(message, "command_uuid"))
             case "control_cancel_request":
                 self._asking.withdrawn(wire.string(message, "request_id"))
             case "rate_limit_event":
-                resets_at = faults.epoch_s(wire.part(message, "rate_limit_info").get("resetsAt"))
-                self._state.limit_resets_at = resets_at or self._state.limit_resets_at
+                self._limited(wire.part(message, "rate_limit_info"))
             case "stream_event":
                 self._mended(message, line)
             case _ if kind not in _QUIET:
-                self._out.strange(f"type {kind}", line[:1024].decode("utf-8", "replace"), "a line of unknown type")
+                self._out.strange(f"type {kind}", _raw(line), "a line of unknown type")
 
     def _said(self, message: dict[str, Any]) -> None:
         # What a sub-agent says between turns belongs to none: only the agent itself begins one.
@@ -155,11 +170,18 @@ class ClaudeConversation:
             said = wire.Delta(kind, text, wire.string(delta, "thinking"))
             self._streamed(wire.StreamEvent(wire.string(event, "type"), -1 if index is None else index, said), line)
 
-    def _noted(self, subtype: str, message: dict[str, Any]) -> None:
+    def _limited(self, info: dict[str, Any]) -> None:
+        """How much of an allowance is left. Only one that is used up says when the session can go on."""
+        if wire.string(info, "status") == "rejected":
+            self._state.limit_resets_at = faults.epoch_s(info.get("resetsAt")) or self._state.limit_resets_at
+
+    def _noted(self, subtype: str, message: dict[str, Any], line: bytes) -> None:
         match subtype:
             case "init":
                 self._opening.named(message)
                 self._choosing.began(message)
+                capabilities = message.get("capabilities")
+                self._state.receipts = isinstance(capabilities, list) and RECEIPTS in capabilities
                 if self._state.running is not None:
                     self._state.running.merged = None
             case "status":
@@ -181,9 +203,9 @@ class ClaudeConversation:
                 sizes = wire.part(message, "compact_metadata")
                 before, after = wire.whole(sizes.get("pre_tokens")), wire.whole(sizes.get("post_tokens"))
                 self._out.tell("compacted", f"The agent shortened its memory from {before} to {after} tokens.")
-            case _:
+            case _ if subtype not in _QUIET_NOTES:
                 # Each version adds some, so that a new one is no news.
-                self._out.count(f"system {subtype}")
+                self._out.strange(f"system {subtype}", _raw(line), "a note of unknown kind", quiet=True)
 
     def _retrying(self, message: dict[str, Any]) -> None:
         status, delay_ms = wire.whole(message.get("error_status")), wire.whole(message.get("retry_delay_ms"))
@@ -206,12 +228,12 @@ class ClaudeConversation:
         elif sent.subtype in REQUESTS:
             self._choosing.replied(sent, wire.part(response, "response"), error)
 
-    def _requested(self, request_id: str, request: dict[str, Any]) -> None:
+    def _requested(self, request_id: str, request: dict[str, Any], line: bytes) -> None:
         subtype = wire.string(request, "subtype")
         if not request_id:
-            self._out.strange("request", subtype, "a request without an id")
+            self._out.strange("request", _raw(line), "a request without an id")
         elif subtype != "can_use_tool":
-            self._out.count(f"request {subtype}")
+            self._out.strange(f"request {subtype}", _raw(line), "a request of unknown kind", quiet=True)
             self._out.refuse(request_id, f"Unsupported control request subtype: {subtype}")
         elif not any(asked.request_id == request_id for asked in self._state.asked.values()):
             # Also a sub-agent that works on between turns may have to ask, and people are asked in turns only.
@@ -220,3 +242,7 @@ class ClaudeConversation:
                 self._out.refuse(request_id, "There is nobody to ask yet.")
             else:
                 self._asking.permission(running, request_id, request)
+
+
+def _raw(line: bytes) -> str:
+    return line[:RAW_MAX_CHARS].decode("utf-8", "replace")

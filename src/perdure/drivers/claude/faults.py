@@ -56,6 +56,10 @@ _CODES = {
 }
 
 
+OUTSIDE = ("needs_login", "billing", "rate_limited", "usage_limit", "api_unavailable")
+"""Failures that lie in the model's API alone: the agent keeps the message, and its session is as good as before."""
+
+
 class Verdict(NamedTuple):
     stop_reason: StopReason
     code: str | None = None

@@ -9,7 +9,7 @@ import re
 import uuid
 from typing import Any
 
-from perdure.drivers.base import Command, StartSession
+from perdure.drivers.base import LAUNCH_FOLDER, Command, StartSession
 
 MODES = {
     "default": "Ask before acting",
@@ -19,12 +19,15 @@ MODES = {
     "dontAsk": "Refuse what is not allowed already",
     "bypassPermissions": "Allow everything",
 }
+MODEL_PREFIX = "claude-"
+"""The agent lists only some of its models: other names with this in them may be good too."""
 SKIPS = "bypassPermissions"
 """The mode in which nobody is asked: only where a project says so."""
 
 _NAMES = uuid.UUID("6f1c2a52-7f0e-5c0b-9d55-2c1f4a8f3b60")
 _VALUE = re.compile(r"[A-Za-z0-9][\w.:/@\[\]-]*")
 
+_MCP_FILE = "mcp.json"
 _FLAGS = [
     "-p",
     "--verbose",
@@ -44,6 +47,8 @@ _ENVIRONMENT = {
     "DISABLE_TELEMETRY": "1",
     "DISABLE_AUTOUPDATER": "1",
     "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
+    # Even a wrong key is tried again ten times, for minutes. So it is half a minute.
+    "CLAUDE_CODE_MAX_RETRIES": "6",
 }
 
 
@@ -51,6 +56,11 @@ def command(argv: list[str], order: StartSession, launch_id: str) -> Command:
     # A project's own settings can hold hooks, and these run without asking anybody.
     trusted = order.options.get("trust_project_settings") is True
     line = [*argv, *_FLAGS, "--setting-sources", "user,project,local" if trusted else "user"]
+    environment = dict(_ENVIRONMENT)
+    if not trusted:
+        # Without its settings the directory's CLAUDE.md would not be read either; as an added directory it is.
+        line += ["--add-dir", order.workdir]
+        environment["CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD"] = "1"
     if is_value(order.model):
         line += ["--model", str(order.model)]
     mode = first_mode(order)
@@ -60,16 +70,21 @@ def command(argv: list[str], order: StartSession, launch_id: str) -> Command:
         line += ["--session-id", session_id(launch_id)]
     else:
         line += ["--resume", order.native_session_id]
+    granted = order.options.get("granted")
+    if isinstance(granted, list) and granted:
+        line += ["--allowedTools", *granted]
+    files: dict[str, str] = {}
     servers = order.options.get("mcp_servers")
     if isinstance(servers, dict) and servers:
         configured = {name: _mcp_server(server) for name, server in servers.items()}
-        line += ["--mcp-config", json.dumps({"mcpServers": configured})]
+        # Keys may stand in it, and a command line can be read by everybody on the machine.
+        files[_MCP_FILE] = json.dumps({"mcpServers": configured})
+        line += ["--mcp-config", LAUNCH_FOLDER + _MCP_FILE]
     extra = order.options.get("extra_args")
     line += [part for part in (extra if isinstance(extra, list) else []) if isinstance(part, str)]
-    environment = dict(_ENVIRONMENT)
     if order.options.get("agent_teams") is True:
         environment["CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS"] = "1"
-    return Command(line, environment)
+    return Command(line, environment, files)
 
 
 def _mcp_server(server: dict[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,8 @@ class Opening:
             for name in (wire.string(model, "value"), wire.string(model, "resolvedModel"))
             if name
         ]
-        self._opened(self._capabilities(response), _models(listed, state.order))
+        state.abilities = _abilities(response)
+        self._opened(_models(listed, state.order))
         if commands:
             self._out.emit(Config(config_id="available_commands", value=commands))
         self._choosing.set_wanted()
@@ -86,27 +87,30 @@ class Opening:
         return False
 
     def named(self, init: dict[str, Any]) -> None:
-        """The agent says which session it is in, at the start of every turn."""
+        """The agent says which session it is in and what it can do, at the start of every turn."""
         state, session_id = self._state, wire.string(init, "session_id")
         if state.phase != "open" or not session_id:
             return
         moved, before = session_id != state.session_id, state.named
         state.session_id, state.named = session_id, True
+        abilities = {**state.abilities, **_abilities(init)}
+        learnt, state.abilities = abilities != state.abilities, abilities
         if moved and not before:
             # Some versions resume into a copy: the history is there, under another id.
-            self._opened(self._capabilities(init), None)
+            self._opened(None)
         elif moved:
             self._out.tell(
                 "native_session_changed", "The agent left its session; the next turn begins with the transcript."
             )
-            if state.running is not None:
-                state.running.poisoned = True
+            state.left = True
+        elif learnt:
+            self._out.emit(SessionOpened(session_id, resumed=self._resuming, capabilities=abilities))
 
     @property
     def _resuming(self) -> bool:
         return self._state.order is not None and self._state.order.native_session_id is not None
 
-    def _opened(self, capabilities: dict[str, Any], models: dict[str, Any] | None) -> None:
+    def _opened(self, models: dict[str, Any] | None) -> None:
         state = self._state
         assert state.session_id is not None
         modes = [{"id": id, "name": name} for id, name in launching.modes(state.order).items()]
@@ -116,18 +120,35 @@ class Opening:
                 resumed=self._resuming,
                 models=models,
                 modes={"currentModeId": state.mode, "availableModes": modes},
-                capabilities=capabilities,
+                capabilities=state.abilities,
             )
         )
-
-    def _capabilities(self, said: dict[str, Any]) -> dict[str, Any]:
-        version = wire.string(said, "claude_code_version")
-        return {"can_resume": True, "version": version} if version else {"can_resume": True}
 
     def _fail(self, code: str, message: str) -> None:
         self._state.phase = "refused"
         self._state.held.clear()
         self._out.emit(StartFailed(code, message))
+
+
+def _abilities(said: dict[str, Any]) -> dict[str, Any]:
+    """What a reply tells of the agent: some of it at the handshake, the rest with the first turn."""
+    known: dict[str, Any] = {"can_resume": True}
+    if version := wire.string(said, "claude_code_version"):
+        known["version"] = version
+    features = said.get("capabilities")
+    if isinstance(features, list):
+        known["features"] = sorted(feature for feature in features if isinstance(feature, str))
+    logged_in = _logged_in(wire.part(said, "account"))
+    if logged_in is not None:
+        known["logged_in"] = logged_in
+    return known
+
+
+def _logged_in(account: dict[str, Any]) -> bool | None:
+    """Whether there is a login or a key at all; None where that is not told, or another provider asks for neither."""
+    if wire.string(account, "apiProvider") != "firstParty":
+        return None
+    return any(wire.string(account, key) not in ("", "none") for key in ("tokenSource", "apiKeySource", "email"))
 
 
 def _models(listed: list[dict[str, Any]], order: StartSession | None) -> dict[str, Any] | None:
@@ -143,4 +164,5 @@ def _models(listed: list[dict[str, Any]], order: StartSession | None) -> dict[st
     ]
     if not available:
         return None
-    return {"currentModelId": (order.model if order is not None else None) or "default", "availableModels": available}
+    current = (order.model if order is not None else None) or "default"
+    return {"currentModelId": current, "availableModels": available, "otherPrefix": launching.MODEL_PREFIX}

@@ -60,8 +60,6 @@ class Running(Struct, omit_defaults=True):
     turn: int
     input_bytes: int = 0
     cancelled: bool = False
-    poisoned: bool = False
-    """The agent left its session for another one."""
     said: bool = False
     """Some text of the answer was shown."""
     block: int = -1
@@ -77,6 +75,10 @@ class Running(Struct, omit_defaults=True):
     fault_text: str = ""
     """An error that came as a message; it is the turn's end that says whether it counts."""
     context_used: int | None = None
+    uuid: str = ""
+    """The prompt's, as the agent knows it."""
+    heard: bool = False
+    """The agent has said that it has the prompt."""
     merged: dict[str, Any] | None = None
     """The end of a turn of the agent's own, into which the prompt may have been taken."""
 
@@ -91,6 +93,12 @@ class State(Struct, omit_defaults=True):
     session_id: str | None = None
     named: bool = False
     """The agent has said itself which session this is."""
+    left: bool = False
+    """It left that session for another one, and no turn has ended since."""
+    abilities: dict[str, Any] = {}
+    """What it told of itself: its version, its features, whether it is logged in."""
+    receipts: bool = False
+    """It says of each message when it has it."""
     commands: list[str] = []
     models: list[str] = []
     model: str | None = None

@@ -54,17 +54,18 @@ class Turns:
             elif not said:
                 self._refuse(order, "empty_prompt", "there is nothing to send")
             else:
+                uuid = launching.message_uuid(state.launch_id, order.message_id)
                 line = wire.line(
                     {
                         "type": "user",
                         "message": {"role": "user", "content": said},
                         "parent_tool_use_id": None,
                         "session_id": "",
-                        "uuid": launching.message_uuid(state.launch_id, order.message_id),
+                        "uuid": uuid,
                     }
                 )
                 self._out.write(line)
-                state.running = Running(turn=order.turn, input_bytes=len(line))
+                state.running = Running(turn=order.turn, input_bytes=len(line), uuid=uuid)
 
     def speaking(self) -> Running | None:
         """The turn that the agent's words belong to. With no prompt in flight it has begun one of its own."""
@@ -108,12 +109,21 @@ class Turns:
             return
         self.finish(running, result)
 
+    def heard(self, uuid: str) -> None:
+        """The agent has a message."""
+        running = self._state.running
+        if running is not None and uuid and uuid == running.uuid:
+            running.heard = True
+
     def idle(self) -> None:
         """The process says that it has nothing more to do."""
         running = self._state.running
         if running is None:
             return
-        if running.merged is not None:
+        if running.merged is not None and self._state.receipts and not running.heard:
+            # It became idle before the prompt, which is on its way, reached it.
+            running.merged = None
+        elif running.merged is not None:
             self.finish(running, running.merged)
         elif running.turn == OWN_TURN and not self._state.asked:
             # A background task that ended without another word: its question was all there was to the turn.
@@ -132,6 +142,8 @@ class Turns:
         self._working.close(running)
         self._tell_denials(running, result)
         retry_at = None
+        if stop_reason == "end_turn":
+            state.limit_resets_at = None
         if code == "usage_limit":
             retry_at = faults.resets_at(message or "") or state.limit_resets_at
             message = self._tell_limit(message or "", retry_at)
@@ -144,14 +156,15 @@ class Turns:
         if any(figure for name, figure in figures.items() if name != "context_size"):
             self._out.emit(Usage(turn=running.turn, **figures))
         self.tell_tasks()
-        state.running = None
+        left, state.left, state.running = state.left, False, None
         self._out.emit(
             TurnFinished(
                 turn=running.turn,
                 stop_reason=stop_reason,
                 error_code=code,
                 error_message=message,
-                poisoned=poisoned or running.poisoned,
+                poisoned=poisoned or left,
+                held=code in faults.OUTSIDE and not running.said and not running.tools,
                 cost_usd=cost,
                 input_bytes=running.input_bytes,
                 leaves=state.leaves,

@@ -6,7 +6,6 @@ each is made here, whole.
 """
 
 import json
-import math
 from typing import Any
 
 import msgspec
@@ -89,7 +88,7 @@ def items(value: Any, key: str) -> list[dict[str, Any]]:
 
 def whole(value: Any) -> int | None:
     """A count, or None. Bounded, since stores keep 64 bits."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if 0 <= value < 2**53 else None
 

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from perdure.runtime.filesystem import NETWORK_FILE_SYSTEMS, file_system
+
 MIN_PYTHON = (3, 11)
 MIN_FREE_BYTES = 64 * 1024 * 1024
 LOW_FREE_BYTES = 1024 * 1024 * 1024
 # The search index folds accents in a way that came with it (`remove_diacritics 2`).
 MIN_SQLITE = (3, 27, 0)
 PR_GET_PDEATHSIG, PR_GET_CHILD_SUBREAPER = 2, 37
-NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "glusterfs", "lustre"}
-NETWORK_FILE_SYSTEMS |= {"fuse.sshfs", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs"}
 CONTAINER_SIGNS = ("/.dockerenv", "/run/.containerenv")
 INIT_NAMES = ("systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "runit", "launchd")
 
@@ -63,7 +63,7 @@ def check_data(data: Path) -> Iterator[Finding]:
     if kind in NETWORK_FILE_SYSTEMS:
         what = f"{data} is on a network file system ({kind}), where SQLite is not safe. Choose a local one with --data."
         yield Finding("problem", "file system", what)
-    elif kind is not None:
+    elif kind:
         yield Finding("ok", "file system", kind)
     yield _free_space(place)
 
@@ -76,22 +76,6 @@ def _free_space(place: Path) -> Finding:
     if free < LOW_FREE_BYTES:
         return Finding("warning", "free space", f"{shown}. Make room before it is full.")
     return Finding("ok", "free space", shown)
-
-
-def file_system(place: Path) -> str | None:
-    """The type of the file system that a directory is on; None where the system does not say."""
-    try:
-        table = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-    except OSError:
-        return None
-    path = os.path.realpath(place)
-    best, kind = -1, None
-    for line in table.splitlines():
-        before, _, after = line.partition(" - ")
-        point = before.split(" ")[4].encode().decode("unicode_escape")
-        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= best:
-            best, kind = len(point), after.split(" ")[0]
-    return kind
 
 
 def check_sqlite() -> Iterator[Finding]:

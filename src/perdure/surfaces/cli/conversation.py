@@ -67,6 +67,8 @@ class Conversation:
         self._stream: EventStream | None = None
         self._prompts: dict[str, Json] = {}
         self._answers: Json = {}
+        self._answering: set[str] = set()
+        """Prompts whose answer is on its way."""
         self._working_since: float | None = None
         self._live = True
         self._leave_before = 0.0
@@ -74,7 +76,7 @@ class Conversation:
         self._entering = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._screen = Screen(
-            on_line=lambda text: self._start(self._enter(text)),
+            on_line=self._take_line,
             on_interrupt=self._interrupt,
             on_leave=self._leave,
             tail=lambda: self._tail,
@@ -171,7 +173,7 @@ class Conversation:
             self._prompts[piece.prompt["prompt_id"]] = piece.prompt
             self._screen.stash_draft()
         elif isinstance(piece, Answered):
-            if self._prompts.pop(piece.prompt_id, None) is not None:
+            if self._prompts.pop(piece.prompt_id, None) is not None and piece.prompt_id not in self._answering:
                 self._answers = {}
             if not self._prompts:
                 self._screen.restore_draft()
@@ -188,20 +190,39 @@ class Conversation:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._screen.fail(error)
 
-    async def _enter(self, text: str) -> None:
-        word, _, rest = text.strip().partition(" ")
-        command = getattr(self, f"_do_{word[1:]}", None) if word.startswith("/") else None
+    def _open_prompt(self) -> Json | None:
+        """The prompt that the next line answers."""
+        return next((prompt for key, prompt in self._prompts.items() if key not in self._answering), None)
+
+    def _take_line(self, text: str) -> None:
+        """Whether a line is an answer is decided as it is entered, by what the mark says then: a "yes" that was meant
+        as a message must not grant what is asked for while it waits to be sent."""
+        prompt, word = self._open_prompt(), text.strip().partition(" ")[0]
+        if word.startswith("/") and "/" not in word[1:]:
+            self._start(self._attempt(self._command(text.strip())))
+        elif prompt is not None and word:
+            self._answer(prompt, text.strip())
+        elif word:
+            self._start(self._attempt(self._enter(text)))
+
+    async def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            if command is not None:
-                await command(rest.strip())
-            elif word.startswith("/") and "/" not in word[1:]:
-                await self._note(f"There is no {word}. /help lists what there is.")
-            elif text.strip():
-                # One after the other, so that messages arrive in the order in which they were entered.
-                async with self._entering:
-                    await (self._answer(text.strip()) if self._prompts else self._send(text))
+            await work
         except (Problem, Unreachable) as error:
             await self._note(sentence_of(error), "red")
+
+    async def _command(self, text: str) -> None:
+        word, _, rest = text.partition(" ")
+        command = getattr(self, f"_do_{word[1:]}", None)
+        if command is not None:
+            await command(rest.strip())
+        else:
+            await self._note(f"There is no {word}. /help lists what there is.")
+
+    async def _enter(self, text: str) -> None:
+        # One after the other, so that messages arrive in the order in which they were entered.
+        async with self._entering:
+            await self._send(text)
 
     async def _send(self, text: str) -> None:
         begins = self._session_id is None
@@ -219,15 +240,17 @@ class Conversation:
             self._session_id = str(sent["session_id"])
             self._watch(self._session_id, 0)
 
-    async def _answer(self, text: str) -> None:
-        prompt = next(iter(self._prompts.values()))
+    def _answer(self, prompt: Json, text: str) -> None:
         try:
             answer = self._permission(prompt, text) if prompt["kind"] == "permission" else self._question(prompt, text)
         except NotUnderstood as error:
-            await self._note(str(error), "yellow")
+            self._start(self._note(str(error), "yellow"))
             return
         if answer is not None:
-            await self._give(prompt, answer)
+            # A second line must not be taken for a second answer.
+            self._answers = {}
+            self._answering.add(prompt["prompt_id"])
+            self._start(self._attempt(self._give(prompt, answer)))
 
     @staticmethod
     def _permission(prompt: Json, text: str) -> Json:
@@ -249,15 +272,19 @@ class Conversation:
         return {"answers": self._answers} if len(self._answers) == len(questions) else None
 
     async def _give(self, prompt: Json, answer: Json) -> None:
-        assert self._session_id is not None
-        self._answers = {}
-        await asyncio.to_thread(self._client.answer, self._session_id, prompt["prompt_id"], answer)
-        # The event says the same a moment later; a second line must not be taken for a second answer.
-        self._know(Answered(prompt["prompt_id"], "person", ""))
+        session_id, prompt_id = self._session_id, prompt["prompt_id"]
+        try:
+            assert session_id is not None
+            async with self._entering:
+                await asyncio.to_thread(self._client.answer, session_id, prompt_id, answer)
+            # The event says the same a moment later.
+            self._know(Answered(prompt_id, "person", ""))
+        finally:
+            self._answering.discard(prompt_id)
 
     def _interrupt(self, is_control_c: bool) -> None:
         if self._working_since is not None or self._prompts:
-            self._start(self._enter("/abort"))
+            self._start(self._attempt(self._do_abort("")))
         elif is_control_c and self._screen.draft:
             self._screen.draft = ""
         elif is_control_c:
@@ -281,8 +308,7 @@ class Conversation:
 
     async def _do_queue(self, text: str) -> None:
         if text:
-            async with self._entering:
-                await self._send(text)
+            await self._enter(text)
         else:
             await self._note("Give a text: /queue TEXT")
 
@@ -301,8 +327,9 @@ class Conversation:
         await self._note("With the next message the agent gets the whole transcript anew.")
 
     async def _do_skip(self, _: str) -> None:
-        if self._prompts:
-            await self._give(next(iter(self._prompts.values())), {"cancel": True})
+        if (prompt := self._open_prompt()) is not None:
+            self._answering.add(prompt["prompt_id"])
+            await self._give(prompt, {"cancel": True})
 
     async def _do_status(self, _: str) -> None:
         if self._session_id is None:
@@ -335,9 +362,9 @@ class Conversation:
         self._screen.show(painted)
 
     def _mark(self) -> str:
-        if not self._prompts:
+        prompt = self._open_prompt()
+        if prompt is None:
             return "> "
-        prompt = next(iter(self._prompts.values()))
         if prompt["kind"] == "permission":
             return "y/a/n> "
         count = len(prompt["questions"])

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 import click
 
 from perdure import __version__
-from perdure.surfaces.cli.checks import Finding, check_data, check_keeper, check_python, check_sqlite, check_token
+from perdure.surfaces.cli.checks import (
+    Finding,
+    Level,
+    check_data,
+    check_keeper,
+    check_python,
+    check_sqlite,
+    check_token,
+)
 from perdure.surfaces.cli.output import print_json, safe
 from perdure.surfaces.cli.reach import Reach, reaching
 from perdure.surfaces.client import Problem, Unreachable
@@ -60,11 +68,9 @@ def _check_server(reach: Reach) -> Iterator[Finding]:
             what = f"{client.url} is version {version}, this command {__version__}. Restart the server after an update."
             yield Finding("warning", "server", what)
     for agent in agents:
-        about = f"agent {agent['name']}"
-        if agent["state"] == "ready":
-            yield Finding("ok", about, "ready")
-        else:
-            yield Finding("warning", about, f"{agent['state'].replace('_', ' ')}. {agent.get('reason') or ''}".strip())
+        state = agent["state"].replace("_", " ") + (f", version {agent['version']}" if agent.get("version") else "")
+        level: Level = "ok" if agent["state"] == "ready" else "warning"
+        yield Finding(level, f"agent {agent['name']}", ". ".join(filter(None, [state, agent.get("reason")])))
 
 
 def _print(finding: Finding) -> None:

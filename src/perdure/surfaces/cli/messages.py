@@ -89,7 +89,7 @@ def _confirm(sent: dict[str, object], as_json: bool) -> None:
         click.echo("Queued: a turn is running.", err=True)
 
 
-def follow_turn(client: Client, sent: dict[str, object], *, as_json: bool = False) -> int:
+def follow_turn(client: Client, sent: dict[str, object], *, as_json: bool = False, answerable: bool = True) -> int:
     """Write the answer to a sent message as it comes. 0 if its turn ended well."""
     session_id = str(sent["session_id"])
     workdir = str(client.session(session_id)["workdir"])
@@ -114,7 +114,7 @@ def follow_turn(client: Client, sent: dict[str, object], *, as_json: bool = Fals
                 return 0 if piece.stop_reason == "end_turn" else 1
             elif ours and not as_json:
                 teller.show(piece)
-                if isinstance(piece, Asked):
+                if isinstance(piece, Asked) and answerable:
                     prompt_id = piece.prompt["prompt_id"]
                     click.echo(f"  Answer it with: perdure answer {session_id} {prompt_id}", err=True)
     return 1

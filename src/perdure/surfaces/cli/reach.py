@@ -1,24 +1,26 @@
 """How a command reaches its server: options that each command has, where server and token are found, which session
 is meant.
 
-Above: every command that needs a server. Below: client.py and two files of the data directory, `server.json` and
-`token`, which the server writes.
+Above: every command that needs a server. Below: client.py and three files of the data directory: `server.json` and
+`token`, which the server writes, and `lock`, which it holds as long as it lives. The token goes nowhere else.
 """
 
+import fcntl
 import functools
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
 from perdure.config import data_directory
-from perdure.surfaces.client import LOOPBACK, Address, Client, NeverSent, Problem, Unreachable
+from perdure.surfaces.client import Address, Client, NeverSent, Problem, Unreachable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+OPTIONS = ("data", "url", "token", "as_json")
 START_IT = "Start it with `perdure serve`."
 
 
@@ -32,25 +34,43 @@ class Reach:
         self._token = token
 
     def address(self) -> Address:
-        url = self._url or self.known_url()
-        if url is None:
+        known = self.known_url()
+        url = (self._url or known or "").rstrip("/")
+        if not url:
             raise NeverSent(f"No server runs on {self.data}.")
-        return Address(url.rstrip("/"), self._token or self._found_token(url))
+        return Address(url, self._token or (read_token(self.data) if url == known else None))
+
+    @property
+    def names_a_server(self) -> bool:
+        """Whether the person said which server is meant, instead of leaving it to be found."""
+        return self._url is not None
 
     def client(self, *, patience_s: float = 0.0) -> Client:
         return Client(self.address, patience_s=patience_s)
 
     def known_url(self) -> str | None:
+        """Where the data directory's own server listens, while it lives: it alone may know the token. What a killed
+        one left behind names a port that anybody may listen on by now."""
         try:
-            return str(json.loads((self.data / "server.json").read_text("utf-8"))["url"])
+            url = str(json.loads((self.data / "server.json").read_text("utf-8"))["url"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
+        return url.rstrip("/") if is_held(self.data / "lock") else None
 
-    def _found_token(self, url: str) -> str | None:
-        """This machine's own token; never for a server elsewhere, which has no business knowing it."""
-        if url != self.known_url() and urlsplit(url).hostname not in LOOPBACK:
-            return None
-        return read_token(self.data)
+
+def is_held(lock: Path) -> bool:
+    """Whether a server lives that holds this lock. Asking takes it for an instant, so a server tries more than once."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def read_token(data: Path) -> str | None:
@@ -72,14 +92,26 @@ def reaching(function: F) -> F:
     @click.option("--json", "as_json", is_flag=True, help="For programs: the server's JSON as it is.")
     @functools.wraps(function)
     def command(data: str | None, url: str | None, token: str | None, as_json: bool, **given: Any) -> Any:
-        outer = click.get_current_context().find_root().obj or {}
-        reach = Reach(data or outer.get("data"), url or outer.get("url"), token or outer.get("token"), as_json)
+        outer = _given_before()
+        reach = Reach(
+            data or outer.get("data"), url or outer.get("url"), token or outer.get("token"), as_json or outer["as_json"]
+        )
         try:
             return function(reach, **given)
         except (Problem, Unreachable) as error:
             give_up(error)
 
     return command  # type: ignore[return-value]
+
+
+def _given_before() -> dict[str, Any]:
+    """What stood before the command: after the command that this one belongs to, or after `perdure`."""
+    found: dict[str, Any] = {"as_json": False}
+    context = click.get_current_context()
+    outside = [context.find_root().obj or {}, context.parent.params if context.parent is not None else {}]
+    for given in outside:
+        found.update({key: value for key, value in given.items() if key in OPTIONS and value})
+    return found
 
 
 class Failure(click.ClickException):

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,11 +20,13 @@ from perdure.runtime.sessions import Store
 from perdure.surfaces.http.problems import refused
 
 COOKIE = "perdure_login"
+"""How a cookie's name begins. A browser sends it to every port of a host, so the installation's id follows."""
 CODE_LIFETIME_S = 600
 CODES_AT_ONCE = 100
 COOKIE_LIFETIME_S = 90 * 24 * 3600
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]", "::1"}
 OPEN_PATHS = {"/api/health", "/api/login"}
+"""Besides the page's own files. Whatever else there is, or will be, needs the token."""
 SAFE_HEADERS = {
     b"cache-control": b"no-store",
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -45,8 +47,11 @@ class Login(msgspec.Struct):
 class Access:
     """Tokens, cookies and one-time codes of this server."""
 
-    def __init__(self, token: str, store: Store, hosts: set[str], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, token: str, store: Store, hosts: set[str], install_id: str, clock: Callable[[], float] = time.time
+    ) -> None:
         self._token = token.encode()
+        self.cookie = f"{COOKIE}_{install_id}"
         self._store = store
         self.hosts = LOOPBACK | hosts
         self._clock = clock
@@ -60,8 +65,9 @@ class Access:
             await self._drop(key)
 
     async def _drop(self, key: str) -> None:
-        if self._cookies.pop(key, None) is not None:
+        if key in self._cookies:
             await self._store.put_document("login", key, None)
+            self._cookies.pop(key, None)
 
     def new_code(self) -> str:
         """A code that signs one browser in, once, soon."""
@@ -81,21 +87,33 @@ class Access:
         cookie = secrets.token_urlsafe(32)
         key = fingerprint(cookie)
         login = Login(self._clock() + COOKIE_LIFETIME_S)
-        await self._store.put_document("login", key, msgspec.json.encode(login))
+        try:
+            await self._store.put_document("login", key, msgspec.json.encode(login))
+        except BaseException:
+            # Nobody was signed in by it, so it is good for another attempt.
+            self._codes[code] = until
+            raise
         self._cookies[key] = login.until
         return cookie
 
     async def forget(self, cookie: str) -> None:
         await self._drop(fingerprint(cookie))
 
+    def cookie_of(self, headers: dict[bytes, bytes]) -> str | None:
+        for pair in headers.get(b"cookie", b"").split(b";"):
+            name, _, value = pair.strip().partition(b"=")
+            if name == self.cookie.encode():
+                return value.decode("latin-1")
+        return None
+
     def knows(self, headers: dict[bytes, bytes]) -> bool:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer":
             return hmac.compare_digest(given.strip(), self._token)
-        cookie = cookie_of(headers)
+        cookie = self.cookie_of(headers)
         return cookie is not None and self._cookies.get(fingerprint(cookie), 0.0) > self._clock()
 
-    def check(self, path: str, headers: dict[bytes, bytes]) -> None:
+    def check(self, headers: dict[bytes, bytes], *, is_open: bool) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if host_name(host) not in self.hosts:
             raise Refused(
@@ -104,20 +122,12 @@ class Access:
         origin = headers.get(b"origin")
         if origin is not None and site_of(origin.decode("latin-1")) != host:
             raise Refused("forbidden", "Requests from other sites are not allowed.")
-        if path.startswith("/api/") and path not in OPEN_PATHS and not self.knows(headers):
+        if not is_open and not self.knows(headers):
             raise Refused("unauthorized", "Send the token as `Authorization: Bearer TOKEN`, or sign in: perdure login")
 
 
 def fingerprint(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def cookie_of(headers: dict[bytes, bytes]) -> str | None:
-    for pair in headers.get(b"cookie", b"").split(b";"):
-        name, _, value = pair.strip().partition(b"=")
-        if name == COOKIE.encode():
-            return value.decode("latin-1")
-    return None
 
 
 def host_name(host: str) -> str:
@@ -138,9 +148,10 @@ def site_of(origin: str) -> str | None:
 class Guard:
     """Lets nothing through that may not come in."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, page_paths: Iterable[str]) -> None:
         self._app = app
         self._access = access
+        self._open = OPEN_PATHS | set(page_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_safely(message: Message) -> None:
@@ -152,7 +163,7 @@ class Guard:
             await send(message)
 
         try:
-            self._access.check(scope["path"], dict(scope["headers"]))
+            self._access.check(dict(scope["headers"]), is_open=scope["path"] in self._open)
         except Refused as refusal:
             await refused(refusal)(scope, receive, send_safely)
             return

@@ -10,11 +10,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
-from perdure.core.errors import Refused
+from perdure.core.errors import Refused, StoreError
 from perdure.runtime.sessions import Sessions
 from perdure.surfaces.http import openapi
 from perdure.surfaces.http.access import Access, Guard
-from perdure.surfaces.http.problems import on_refused, problem
+from perdure.surfaces.http.problems import on_refused, on_store_error, problem
 from perdure.surfaces.http.requests import reply
 from perdure.surfaces.http.routes import ENDPOINTS
 from perdure.surfaces.http.viewers import Hub
@@ -36,7 +36,12 @@ def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
     routes += [Route(path, page_file) for path in PAGE_FILES]
     app = Starlette(
         routes=routes,
-        exception_handlers={Refused: on_refused, HTTPException: _on_http, Exception: _on_bug},
+        exception_handlers={
+            Refused: on_refused,
+            StoreError: on_store_error,
+            HTTPException: _on_http,
+            Exception: _on_bug,
+        },
     )
     app.router.redirect_slashes = False
     app.state.sessions = sessions
@@ -44,11 +49,11 @@ def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
     app.state.creating = WeakValueDictionary()
     app.state.access = access
     app.state.max_message_bytes = sessions.host.settings.max_message_bytes
-    return Guard(app, access)
+    return Guard(app, access, PAGE_FILES)
 
 
-async def openapi_document(_: Request) -> Response:
-    return reply(openapi.document())
+async def openapi_document(request: Request) -> Response:
+    return reply(openapi.document(request.app.state.access.cookie))
 
 
 async def docs_page(_: Request) -> Response:

@@ -45,6 +45,8 @@ class SessionBody(Struct, kw_only=True):
     mode: Name | None = None
     labels: Labels = []
     limits: Limits = field(default_factory=Limits)
+    warm: bool = False
+    """Start its agent at once, if it can be kept until the first message."""
 
 
 class AnyMessageBody(MessageBody, kw_only=True):

@@ -17,7 +17,7 @@ from perdure.core import events as ev
 from perdure.core.errors import Refused
 from perdure.runtime.sessions import Opening, Outgoing, Query, Sessions
 from perdure.surfaces.http import bodies
-from perdure.surfaces.http.access import COOKIE, COOKIE_LIFETIME_S, Access, cookie_of
+from perdure.surfaces.http.access import COOKIE_LIFETIME_S, Access
 from perdure.surfaces.http.requests import MAX_LIMIT, MAX_POSITION, body_of, flag, reply, whole_number
 
 LOG_BATCH = 1_000
@@ -42,6 +42,15 @@ async def list_agents(request: Request) -> Response:
 
 async def get_agent(request: Request) -> Response:
     return reply(verbs(request).agents.public(request.path_params["name"]))
+
+
+async def reload_agents(request: Request) -> Response:
+    verbs(request).agents.reload()
+    return await list_agents(request)
+
+
+async def list_catalogue(request: Request) -> Response:
+    return reply({"catalogue": verbs(request).agents.catalogue()})
 
 
 async def _project(request: Request, identity: str) -> dict[str, Any]:
@@ -94,6 +103,7 @@ def _opening(body: bodies.SessionBody | bodies.AnyMessageBody) -> Opening:
         mode=body.mode,
         labels=tuple(body.labels),
         limits=_limits(body.limits),
+        warm=isinstance(body, bodies.SessionBody) and body.warm,
     )
 
 
@@ -181,13 +191,19 @@ async def send_or_create(request: Request) -> Response:
         _, answer = await sessions.create(_opening(body), _outgoing(body))
         return reply(answer, 202)
     session_id = "s_" + hashlib.sha256(body.message_id.encode("utf-8", "surrogatepass")).hexdigest()[:21]
+    return reply(await create_once(request, session_id, _opening(body), _outgoing(body)), 202)
+
+
+async def create_once(request: Request, session_id: str, opening: Opening, message: Outgoing) -> dict[str, Any]:
+    """A new session with its first message, or the answer that the same message got before."""
+    sessions = verbs(request)
     # One at a time: a second request with the same id finds the session that the first one made.
     creating: WeakValueDictionary[str, asyncio.Lock] = request.app.state.creating
     async with creating.setdefault(session_id, asyncio.Lock()):
         if await sessions.exists(session_id):
-            return reply(await sessions.send(session_id, _outgoing(body)), 202)
-        _, answer = await sessions.create(_opening(body), _outgoing(body), session_id=session_id)
-        return reply(answer, 202)
+            return await sessions.send(session_id, message)
+        _, answer = await sessions.create(opening, message, session_id=session_id)
+        return answer
 
 
 async def list_queue(request: Request) -> Response:
@@ -282,17 +298,21 @@ async def new_login_link(request: Request) -> Response:
 
 async def login(request: Request) -> Response:
     body = await body_of(request, bodies.LoginBody)
-    cookie = await access_of(request).redeem(body.code)
+    access = access_of(request)
+    cookie = await access.redeem(body.code)
     response = Response(status_code=204)
     secure = request.url.scheme == "https"
-    response.set_cookie(COOKIE, cookie, max_age=COOKIE_LIFETIME_S, httponly=True, samesite="strict", secure=secure)
+    response.set_cookie(
+        access.cookie, cookie, max_age=COOKIE_LIFETIME_S, httponly=True, samesite="strict", secure=secure
+    )
     return response
 
 
 async def logout(request: Request) -> Response:
-    cookie = cookie_of(dict(request.scope["headers"]))
+    access = access_of(request)
+    cookie = access.cookie_of(dict(request.scope["headers"]))
     if cookie is not None:
-        await access_of(request).forget(cookie)
+        await access.forget(cookie)
     response = Response(status_code=204)
-    response.delete_cookie(COOKIE)
+    response.delete_cookie(access.cookie)
     return response

@@ -2,23 +2,28 @@
 
 import html
 import re
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import msgspec
 
 from perdure import __version__
 from perdure.core.errors import STATUS_OF_CODE
+from perdure.surfaces.http.access import COOKIE
 from perdure.surfaces.http.routes import ENDPOINTS, POSITION, Endpoint
 from perdure.surfaces.http.shapes import Problem
 
 REF = "#/components/schemas/{name}"
 _TYPES = {str: "string", int: "integer", bool: "boolean"}
+FRAME = {"type": "object", "properties": {name: {"type": "string"} for name in ("id", "event", "data")}}
+"""One event of a stream."""
 
 
-def document() -> dict[str, Any]:
+def document(cookie: str = f"{COOKIE}_ID") -> dict[str, Any]:
+    """`cookie` is its name at the server that shows this: each installation has its own."""
     kinds: list[Any] = [Problem]
     for endpoint in ENDPOINTS:
-        kinds += [kind for kind in (endpoint.body, *endpoint.answers.values()) if isinstance(kind, type)]
+        answered = [kind for status in endpoint.answers for kind in answer_kinds(endpoint, status)]
+        kinds += [kind for kind in (endpoint.body, *answered) if kind is not None and not isinstance(kind, str)]
     _, components = msgspec.json.schema_components(kinds, ref_template=REF)
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
@@ -36,7 +41,7 @@ def document() -> dict[str, Any]:
             "schemas": components,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "perdure_login"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": cookie},
             },
         },
         "security": [{"token": []}, {"cookie": []}],
@@ -46,6 +51,21 @@ def document() -> dict[str, Any]:
 def shown_path(endpoint: Endpoint) -> str:
     """Without what only the routing needs to know: that an id may have slashes in it."""
     return endpoint.path.replace(":path}", "}")
+
+
+def answer_kinds(endpoint: Endpoint, status: int) -> tuple[Any, ...]:
+    """What an answer may be: structs, lists of one, media types; nothing where it has no body."""
+    kind = endpoint.answers[status]
+    return kind if isinstance(kind, tuple) else () if kind is None else (kind,)
+
+
+def _content(kind: Any) -> dict[str, Any]:
+    if isinstance(kind, str):
+        return {kind: {"schema": FRAME if kind == "text/event-stream" else {"type": "string"}}}
+    if get_origin(kind) is list:
+        items = {"$ref": REF.format(name=get_args(kind)[0].__name__)}
+        return {"application/json": {"schema": {"type": "array", "items": items}}}
+    return {"application/json": {"schema": {"$ref": REF.format(name=kind.__name__)}}}
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
@@ -79,14 +99,10 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 def _responses(endpoint: Endpoint) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for status, kind in endpoint.answers.items():
+    for status in endpoint.answers:
         answer: dict[str, Any] = {"description": endpoint.summary}
-        if isinstance(kind, str):
-            answer["content"] = {kind: {"schema": {"type": "string"}}}
-        elif kind is not None:
-            answer["content"] = {"application/json": {"schema": {"$ref": REF.format(name=kind.__name__)}}}
-            if endpoint.path.endswith("/transcript"):
-                answer["content"]["text/markdown"] = {"schema": {"type": "string"}}
+        for kind in answer_kinds(endpoint, status):
+            answer.setdefault("content", {}).update(_content(kind))
         found[str(status)] = answer
     by_status: dict[int, list[str]] = {}
     always = ["invalid", "unauthorized", "forbidden", "unavailable", *(["too_large"] if endpoint.body else [])]

@@ -1,12 +1,15 @@
 """Errors as problem documents (RFC 9457), made in this one place."""
 
+import logging
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from perdure.core.errors import STATUS_OF_CODE, Refused
+from perdure.core.errors import STATUS_OF_CODE, Refused, StoreFull
+
+logger = logging.getLogger(__name__)
 
 TITLES = {
     "invalid": "The request is not valid",
@@ -17,6 +20,7 @@ TITLES = {
     "no_turn_active": "No turn is running",
     "session_ended": "The session has ended",
     "slots_full": "No slot is free",
+    "queue_full": "Too many messages wait",
     "prompt_resolved": "The prompt was answered already",
     "conflict": "This does not fit what is there",
     "too_large": "The request is too large",
@@ -52,3 +56,11 @@ def refused(refusal: Refused) -> Response:
 def on_refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     return refused(error)
+
+
+def on_store_error(_: Request, error: Exception) -> Response:
+    """The store did not keep a fact. That is no bug of ours: it may do so in a moment, or when there is room."""
+    if isinstance(error, StoreFull):
+        return problem("unavailable", "The disk is full. Make room and try again; this was not taken.")
+    logger.error("the store failed: %s", error)
+    return problem("unavailable", "The store can't be used now. Try again; the server's log says what is wrong.")

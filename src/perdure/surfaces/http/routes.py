@@ -6,7 +6,8 @@ Ids that people or agents choose may have slashes in them (`:path`); a session's
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from perdure.surfaces.http import bodies, handlers, streams
+from perdure.surfaces.http import bodies, diane, handlers, runs, streams
+from perdure.surfaces.http import diane_shapes as ds
 from perdure.surfaces.http import shapes as sh
 
 POSITION = "The id of the last event that was seen. The Last-Event-ID header wins."
@@ -20,7 +21,7 @@ class Endpoint(NamedTuple):
     body: type | None = None
     query: dict[str, tuple[Any, str]] = {}
     answers: dict[int, Any] = {}
-    """Status: a struct, a media type, or None for no body."""
+    """Status: a struct, a list of one, a media type, a tuple of these, or None for no body."""
     refusals: tuple[str, ...] = ()
 
 
@@ -37,7 +38,22 @@ LIST_QUERY: dict[str, tuple[Any, str]] = {
     "limit": (int, "How many at the most (1 to 1,000; 50 by default)."),
     "cursor": (str, "Where the page before ended."),
 }
+DIANE_QUERY: dict[str, tuple[Any, str]] = {
+    "status": (str, "Only sessions with this status: active, idle, disconnected, closed."),
+    "limit": (int, "How many at the most (1 to 1,000; 1,000 by default)."),
+}
 S = "/api/sessions/{session_id}"
+D = "/agents/{name:path}/sessions"
+OF_A_MESSAGE = (
+    "not_found",
+    "turn_active",
+    "session_ended",
+    "slots_full",
+    "queue_full",
+    "conflict",
+    "too_large",
+    "agent_unavailable",
+)
 
 ENDPOINTS = [
     Endpoint("GET", "/api/health", handlers.health, "Whether the server is up", answers={200: sh.Health}),
@@ -49,6 +65,21 @@ ENDPOINTS = [
         "One agent",
         answers={200: sh.Agent},
         refusals=("not_found",),
+    ),
+    Endpoint(
+        "POST",
+        "/api/agents/reload",
+        handlers.reload_agents,
+        "Take the agents as perdure.toml names them now",
+        answers={200: sh.AgentList},
+        refusals=("invalid", "conflict"),
+    ),
+    Endpoint(
+        "GET",
+        "/api/catalogue",
+        handlers.list_catalogue,
+        "Agents that are known by name, to be added to perdure.toml",
+        answers={200: sh.Catalogue},
     ),
     Endpoint("GET", "/api/projects", handlers.list_projects, "All projects", answers={200: sh.ProjectList}),
     Endpoint(
@@ -128,7 +159,7 @@ ENDPOINTS = [
         "Send a message to a session, or to a new one",
         body=bodies.AnyMessageBody,
         answers={202: sh.Accepted},
-        refusals=("not_found", "turn_active", "too_large", "agent_unavailable"),
+        refusals=OF_A_MESSAGE,
     ),
     Endpoint(
         "POST",
@@ -137,7 +168,7 @@ ENDPOINTS = [
         "Send a message",
         body=bodies.MessageBody,
         answers={202: sh.Accepted},
-        refusals=("not_found", "turn_active", "too_large", "agent_unavailable"),
+        refusals=OF_A_MESSAGE,
     ),
     Endpoint(
         "GET", f"{S}/queue", handlers.list_queue, "Waiting messages", answers={200: sh.Queue}, refusals=("not_found",)
@@ -156,7 +187,7 @@ ENDPOINTS = [
         handlers.abort,
         "Interrupt the running turn",
         answers={202: sh.Aborting},
-        refusals=("not_found", "no_turn_active"),
+        refusals=("not_found", "no_turn_active", "session_ended"),
     ),
     Endpoint("POST", f"{S}/stop", handlers.stop, "End the session", answers={200: sh.Session}, refusals=("not_found",)),
     Endpoint(
@@ -183,7 +214,7 @@ ENDPOINTS = [
         "Answer a prompt; the first answer wins",
         body=bodies.AnswerBody,
         answers={200: sh.Resolved},
-        refusals=("not_found", "prompt_resolved"),
+        refusals=("not_found", "prompt_resolved", "session_ended"),
     ),
     Endpoint(
         "GET",
@@ -222,7 +253,7 @@ ENDPOINTS = [
         handlers.get_transcript,
         "What was said and done, turn by turn",
         query={"format": (str, "json or markdown."), "from_turn": (int, "Leave out the turns before this one.")},
-        answers={200: sh.Transcript},
+        answers={200: (sh.Transcript, "text/markdown")},
         refusals=("not_found",),
     ),
     Endpoint(
@@ -232,6 +263,16 @@ ENDPOINTS = [
         "Why the session is in its state, and what comes next",
         answers={200: sh.Explanation},
         refusals=("not_found",),
+    ),
+    Endpoint(
+        "POST",
+        "/api/run",
+        runs.run,
+        "Run one prompt to its end, and close",
+        body=runs.RunBody,
+        query={"wait": (bool, "False: answer at once (202), and let the session's events tell the rest.")},
+        answers={200: runs.SingleRun, 202: sh.Accepted},
+        refusals=("not_found", "slots_full", "conflict", "turn_active", "too_large", "agent_unavailable"),
     ),
     Endpoint(
         "POST",
@@ -250,4 +291,73 @@ ENDPOINTS = [
         answers={204: None},
     ),
     Endpoint("POST", "/api/logout", handlers.logout, "Forget this browser's cookie", answers={204: None}),
+    Endpoint(
+        "POST",
+        D,
+        diane.diane_start,
+        "Diane: start a session",
+        body=ds.DianeSessionBody,
+        answers={201: ds.DianeSession},
+        refusals=("not_found", "slots_full", "too_large", "agent_unavailable"),
+    ),
+    Endpoint(
+        "GET",
+        D,
+        diane.diane_list,
+        "Diane: the sessions of an agent",
+        query=DIANE_QUERY,
+        answers={200: list[ds.DianeListed]},
+        refusals=("not_found",),
+    ),
+    Endpoint(
+        "GET",
+        f"{D}/{{session_id}}",
+        diane.diane_get,
+        "Diane: one session",
+        answers={200: ds.DianeSession},
+        refusals=("not_found",),
+    ),
+    Endpoint(
+        "POST",
+        f"{D}/{{session_id}}/prompt",
+        diane.diane_prompt,
+        "Diane: send a prompt and get what came of it",
+        body=ds.DianePromptBody,
+        query={"stream": (bool, "True: server-sent events, the last of which is `done`.")},
+        answers={200: (runs.Run, "text/event-stream")},
+        refusals=("not_found", "turn_active", "session_ended", "slots_full", "too_large", "agent_unavailable"),
+    ),
+    Endpoint(
+        "POST",
+        f"{D}/{{session_id}}/cancel",
+        diane.diane_cancel,
+        "Diane: interrupt the running prompt; harmless while there is none",
+        answers={200: ds.DianeStatus},
+        refusals=("not_found",),
+    ),
+    Endpoint(
+        "POST",
+        f"{D}/{{session_id}}/config",
+        diane.diane_configure,
+        "Diane: set the model, the mode or another option of the agent",
+        body=bodies.ConfigBody,
+        answers={200: sh.Configured},
+        refusals=("not_found", "session_ended"),
+    ),
+    Endpoint(
+        "DELETE",
+        f"{D}/{{session_id}}",
+        diane.diane_close,
+        "Diane: close a session",
+        answers={200: ds.DianeClosed},
+        refusals=("not_found",),
+    ),
+    Endpoint(
+        "GET",
+        "/sessions",
+        diane.diane_list_all,
+        "Diane: the sessions of all agents",
+        query=DIANE_QUERY,
+        answers={200: list[ds.DianeListed]},
+    ),
 ]

@@ -36,6 +36,23 @@ class AgentList(Struct):
     default: str
 
 
+class KnownAgent(Struct, kw_only=True):
+    name: str
+    title: str
+    driver: str
+    command: list[str]
+    mode: str | None
+    install: str
+    login: str
+    homepage: str
+    notes: str
+    offered: bool
+
+
+class Catalogue(Struct):
+    catalogue: list[KnownAgent]
+
+
 class Project(Struct, kw_only=True):
     id: str
     name: str
@@ -100,6 +117,8 @@ class ListedSession(Struct, kw_only=True):
     error: str | None
     parent: str | None
     limits: dict[str, Any]
+    permissions: list[dict[str, Any]]
+    single_shot: bool
     queue_length: int
     pending_prompts: int
     waiting_until: str | None

@@ -11,6 +11,7 @@ from typing import Any, cast
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from perdure.surfaces.http.access import SAFE_HEADERS
 from perdure.surfaces.http.viewers import HIGH_WATER_BYTES, Viewer
 
 CONNECTION = "perdure.connection"
@@ -21,8 +22,16 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
     (b"x-content-type-options", b"nosniff"),
 ]
-_HEAD = b"HTTP/1.1 200 OK\r\n" + b"".join(b"%b: %b\r\n" % header for header in HEADERS) + b"connection: close\r\n\r\n"
-_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+def _head(status: bytes, *headers: tuple[bytes, bytes]) -> bytes:
+    """The head of an answer that goes past the guard, with the headers that it would have added."""
+    given = {**SAFE_HEADERS, **dict(headers), b"connection": b"close"}
+    return b"HTTP/1.1 %b\r\n" % status + b"".join(b"%b: %b\r\n" % header for header in given.items()) + b"\r\n"
+
+
+_HEAD = _head(b"200 OK", *HEADERS)
+_HEAD_TOO_LARGE = _head(b"431 Request Header Fields Too Large", (b"content-length", b"0"))
 
 
 class TakeableProtocol(HttpToolsProtocol):

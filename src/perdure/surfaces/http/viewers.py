@@ -37,7 +37,7 @@ class Hub:
         self.replay_limit = replay_limit
         self._heartbeat_s = heartbeat_s
         self.viewers: set[Viewer] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[Any]] = set()
         self._beating: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -201,8 +201,8 @@ class SessionViewer(Viewer):
         pieces: list[bytes] = []
         position, size = self._cursor, 0
         bound = max(LONG_REPLAY_BYTES, len((await journal.snapshot_frame())[1]))
-        while journal.frames_after(position) is None:
-            rows = await self._hub.log.store.read(journal.state.id, position, limit=READ_BATCH)
+        while not journal.holds(position):
+            rows = await self._hub.log.store.read(journal.state.id, position, limit=READ_BATCH, max_bytes=bound - size)
             if not rows:
                 break
             for row in rows:

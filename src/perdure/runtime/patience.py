@@ -1,0 +1,48 @@
+"""How long one process may take to open its session and to stop, and what is done when it takes longer. Only time is
+compared here.
+
+Above: the runner, which does it. Below: nothing but the session's state and the settings.
+"""
+
+from typing import Literal
+
+from perdure.config import ServerSettings
+from perdure.core.clock import seconds
+from perdure.core.state import Session
+
+CANCEL_AGAIN_S = 1.0
+MARGIN_S = 0.01
+
+
+class Patience:
+    def __init__(self, settings: ServerSettings, now: float) -> None:
+        self._settings = settings
+        self._since = now
+        self.cancelled_again = False
+        self.killed = False
+        self.kill_reason: str | None = None
+
+    def over(self, state: Session, now: float) -> Literal["cancel", "kill"] | None:
+        """What is due: ask once more, or end it. Each is said once."""
+        wait_s = self.wait_s(state, now)
+        if wait_s is None or wait_s > MARGIN_S:
+            return None
+        if state.phase == "aborting" and not self.cancelled_again and self._settings.abort_grace_s > CANCEL_AGAIN_S:
+            self.cancelled_again = True
+            return "cancel"
+        self.killed = True
+        if state.phase != "aborting":
+            self.kill_reason = "start_timeout"
+        return "kill"
+
+    def wait_s(self, state: Session, now: float) -> float | None:
+        """How long there is nothing to do; None if time changes nothing."""
+        settings = self._settings
+        if self.killed:
+            return None
+        if state.phase == "aborting" and state.abort_requested_at is not None and state.turn is not None:
+            target = settings.abort_grace_s if self.cancelled_again else min(CANCEL_AGAIN_S, settings.abort_grace_s)
+            return max(0.0, seconds(state.abort_requested_at) + target - now) + MARGIN_S
+        if state.attached is not None and not state.attached.opened and settings.start_timeout_s:
+            return max(0.0, self._since + settings.start_timeout_s - now) + MARGIN_S
+        return None

@@ -1,0 +1,84 @@
+"""`perdure run`: one prompt to an agent, its answer to stdout, and the session is closed.
+
+Above: people and scripts. Below: the client, and the follower of messages.py. Nobody is there to be asked: what the
+agent may do beyond its own rules is said beforehand, with --allow.
+"""
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn
+from perdure.surfaces.cli.output import print_json
+from perdure.surfaces.cli.reach import Reach, reaching
+from perdure.surfaces.client import Client
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[TEXT...]")
+@click.option("--agent", help="The agent that takes it.")
+@click.option("--project", help="The project that it works in.")
+@click.option("--workdir", metavar="DIR", help="The directory that it works in; by default a new, empty one.")
+@click.option("--model", help="The agent's model.")
+@click.option("--mode", help="The agent's mode.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), metavar="SECONDS", help="Stop it after this long.")
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="TOOL[:PATTERN]",
+    help="Let the agent use this tool; what is not allowed is denied.",
+)
+@click.option("--message-id", help="The same id again is the same run, and is done once.")
+@reaching
+def run_command(
+    reach: Reach, words: tuple[str, ...], allow: tuple[str, ...], workdir: str | None, **given: Any
+) -> int | None:
+    """Run one prompt to its end, and write the answer.
+
+    Without TEXT, or with `-`, stdin is the prompt. The session is closed afterwards, and its history stays. With --json
+    the run is written as one JSON document. The exit code is 1 if it did not end well.
+    """
+    fields = {key: value for key, value in given.items() if value is not None}
+    if workdir is not None:
+        fields["workdir"] = os.path.abspath(os.path.expanduser(workdir))
+    if allow:
+        fields["permissions"] = [_rule(each) for each in allow]
+    text = _text(words)
+    with reach.client() as client:
+        # Whether there is a server is said at once; one that goes away later is waited for.
+        client.health()
+        client.patience_s = SEND_PATIENCE_S
+        if reach.as_json:
+            run = client.run(text, **fields)
+            print_json(run)
+            return 0 if run["stop_reason"] == "end_turn" else 1
+        return _follow(client, text, fields)
+
+
+def _follow(client: Client, text: str, fields: dict[str, Any]) -> int:
+    begun = client.begin_run(text, **fields)
+    try:
+        return follow_turn(client, begun, answerable=False)
+    except KeyboardInterrupt:
+        click.echo(f"perdure: The run goes on. Interrupt it with: perdure abort {begun['session_id']}", err=True)
+        raise
+
+
+def _text(words: tuple[str, ...]) -> str:
+    text = " ".join(words)
+    if text in ("", "-"):
+        if not words and sys.stdin.isatty():
+            raise click.UsageError("Give a text, or write it to stdin.")
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    # Bytes that are not UTF-8 can't be sent; they are shown as such instead of ending the command.
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if not text.strip():
+        raise click.UsageError("Give a text, or write it to stdin.")
+    return text
+
+
+def _rule(given: str) -> dict[str, str]:
+    tool, _, pattern = given.partition(":")
+    return {"tool": tool, "pattern": pattern or "*", "action": "allow"}

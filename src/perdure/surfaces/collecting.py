@@ -1,0 +1,127 @@
+"""A turn that is waited for and collected: for calls that send a message and answer with what came of it.
+
+Above: the surfaces that answer so. Below: the verbs and the log. It only reads: whoever stops waiting stops nothing.
+While a turn runs, waiting for it costs next to nothing: each commit wakes the waiter, which looks at the phase alone,
+and the turn's events are read once, when it is over.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.core import events as ev
+from perdure.core.view import TurnView
+from perdure.runtime.log import Journal
+from perdure.runtime.sessions import Sessions
+
+READ_BATCH = 1_000
+START_SLACK_S = 5.0
+
+
+class Collected(Struct, kw_only=True):
+    """A turn that is over."""
+
+    session_id: str
+    run_id: str
+    turn: int
+    message_id: str
+    agent: str
+    started_at: str
+    ended_at: str
+    duration_ms: int
+    stop_reason: str
+    text: str
+    usage: dict[str, Any] | None
+    cost_usd: float | None
+    error: ev.Error | None
+
+
+class _Waiter:
+    """A viewer that has seen enough when `ready` says so."""
+
+    def __init__(self, ready: Callable[[], bool]) -> None:
+        self._ready = ready
+        self.done = asyncio.Event()
+
+    def wake(self) -> None:
+        if self._ready():
+            self.done.set()
+
+
+async def _until(journal: Journal, ready: Callable[[], bool]) -> None:
+    waiter = _Waiter(ready)
+    journal.viewers.add(waiter)
+    try:
+        waiter.wake()
+        await waiter.done.wait()
+    finally:
+        journal.viewers.discard(waiter)
+
+
+async def collect(sessions: Sessions, accepted: dict[str, Any]) -> Collected:
+    """The turn of a message that was accepted, when it is over. How long that takes is for the session's clocks to
+    say, and for whoever answers its prompts."""
+    session_id, turn = accepted["session_id"], accepted["turn"]
+    journal = await sessions.log.open(session_id)
+
+    def is_over() -> bool:
+        state = journal.state
+        return not (state.working and state.turn is not None and state.turn.turn == turn)
+
+    await _until(journal, is_over)
+    view = TurnView(turn, live_chars=None)
+    start: ev.TurnStart | None = None
+    error: ev.Error | None = None
+    position = accepted["seq"] - 1
+    while rows := await sessions.read(session_id, position, READ_BATCH):
+        position = rows[-1].seq
+        for event in (ev.decode(row.body) for row in rows if row.turn == turn):
+            view.fold(event)
+            if isinstance(event, ev.TurnStart):
+                start = event
+            elif isinstance(event, ev.Error):
+                error = event
+            elif isinstance(event, ev.TurnEnd) and start is not None:
+                return _collected(start, event, view.text(), error)
+    raise AssertionError(f"turn {turn} of {session_id} is over and has no end")
+
+
+def _collected(start: ev.TurnStart, end: ev.TurnEnd, text: str, error: ev.Error | None) -> Collected:
+    return Collected(
+        session_id=start.session_id,
+        run_id=start.run_id,
+        turn=start.turn or 0,
+        message_id=start.message_id,
+        agent=start.agent,
+        started_at=start.at,
+        ended_at=end.at,
+        duration_ms=end.duration_ms,
+        stop_reason=end.stop_reason,
+        text=text,
+        usage=end.usage,
+        cost_usd=end.cost_usd,
+        error=error,
+    )
+
+
+async def warmed_up(sessions: Sessions, journal: Journal) -> bool:
+    """Until the agent of a new session is ready; False if it could not be started. One that starts with its first
+    message, or takes longer than it may, is not waited for."""
+    launched = False
+
+    def is_decided() -> bool:
+        nonlocal launched
+        state = journal.state
+        launched = launched or state.attached is not None
+        is_ready = state.attached is not None and state.attached.opened
+        was_lost = launched and state.attached is None
+        return is_ready or was_lost or state.phase != "idle" or journal.follower is None
+
+    try:
+        async with asyncio.timeout(sessions.host.settings.start_timeout_s + START_SLACK_S):
+            await _until(journal, is_decided)
+    except TimeoutError:
+        return True
+    return not (launched and journal.state.attached is None and journal.state.phase == "idle")

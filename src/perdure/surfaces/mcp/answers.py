@@ -1,0 +1,83 @@
+"""What the tools answer, made from what the API says. Pure.
+
+Above: server.py. Below: the shapes of tools.py, and Diane's words for sessions.
+"""
+
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import asdict
+
+from perdure.surfaces.http import diane_shapes
+from perdure.surfaces.mcp import tools
+
+Json = dict[str, Any]
+
+# More would fill a model's context; the whole is in the transcript.
+OUTPUT_CHARS = 100_000
+STATUS_OF_STOP: dict[str | None, tools.RunStatus] = {
+    "cancelled": "cancelled",
+    "failed": "failed",
+    "timed_out": "failed",
+}
+
+
+def listed(session: Json, now_s: float) -> tools.Listed:
+    return tools.Listed(
+        **asdict(diane_shapes.listed(session, now_s)),
+        state=session["state"],
+        pending_prompts=session["pending_prompts"] or UNSET,
+    )
+
+
+def run_of(session_id: str, turn: Json, waiting: list[Json]) -> tools.Run:
+    """A turn of the transcript; `waiting` are the prompts that hold it up."""
+    text = "".join(part["text"] for part in turn["parts"] if part["type"] == "text")
+    parts = [tools.Part(content_type="text/plain", content=text[-OUTPUT_CHARS:])]
+    run = tools.Run(
+        run_id=turn["run_id"],
+        agent_name=turn["agent"],
+        session_id=session_id,
+        message_id=turn["message_id"],
+        status=STATUS_OF_STOP.get(turn["stop_reason"], "completed") if turn["stop_reason"] else "awaiting",
+        output=[tools.Output(role="agent", parts=parts)],
+        turn_number=turn["turn"],
+        created_at=turn["started_at"],
+        finished_at=turn["ended_at"] or UNSET,
+        stop_reason=turn["stop_reason"] or UNSET,
+        truncated=True if len(text) > OUTPUT_CHARS else UNSET,
+    )
+    if run.status == "failed":
+        run.error = _error(turn)
+    if run.status == "awaiting":
+        run.pending_prompts = [_pending(session_id, prompt) for prompt in waiting]
+        run.next_step = _next_step(run)
+    return run
+
+
+def _error(turn: Json) -> tools.RunError:
+    codes = [part.get("code") for part in turn["parts"] if part["type"] == "error" and part.get("code")]
+    code = str(codes[-1]) if codes else str(turn["stop_reason"])
+    return tools.RunError(code=code, message=turn["error"] or "The turn failed.")
+
+
+def _pending(session_id: str, prompt: Json) -> tools.PendingPrompt:
+    return tools.PendingPrompt(
+        prompt_id=prompt["prompt_id"],
+        kind=prompt["kind"],
+        title=prompt["title"],
+        input=prompt["input"],
+        options=prompt["options"],
+        questions=prompt["questions"],
+        asked_at=prompt["asked_at"],
+        answer_with=f"perdure answer {session_id} {prompt['prompt_id']}",
+    )
+
+
+def _next_step(run: tools.Run) -> str:
+    prompts = run.pending_prompts or []
+    commands = ", ".join(f"`{prompt.answer_with}`" for prompt in prompts)
+    return (
+        f"The agent waits for a person. Ask them to answer with {commands}. Then call agent_session_prompt again with "
+        f'the same prompt and message_id "{run.message_id}" to get the rest.'
+    )

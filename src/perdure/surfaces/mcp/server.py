@@ -1,0 +1,232 @@
+"""`perdure mcp`: an MCP server on stdin and stdout, through which any MCP client delegates work to sessions.
+
+Above: cli/mcp.py starts it. Below: the official `mcp` package, which carries the protocol, and client.py, which
+reaches the Perdure server. It is a client like any other and keeps nothing that matters: if it dies in the middle of
+a turn, the turn goes on, and the same message_id finds it again.
+
+What the server refuses, and no server at all, are tool errors with a sentence that says what to do; so are turns that
+failed. Importing this module takes most of a second, so nothing else may.
+"""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
+
+import anyio.to_thread
+import msgspec
+from mcp import types as wire
+from mcp.server import Server, ServerRequestContext
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from msgspec import UNSET, UnsetType
+
+from perdure import __version__
+from perdure.surfaces.cli.reach import sentence_of
+from perdure.surfaces.client import Client, Problem, Unreachable, new_message_id
+from perdure.surfaces.http.diane_shapes import DianeSession
+from perdure.surfaces.mcp import answers, tools
+from perdure.surfaces.mcp.turn import Turn
+
+T = TypeVar("T")
+Report = Callable[[str], Awaitable[None]]
+
+PATIENCE_S = 30.0
+# The server itself gives an agent up that does not start.
+START_TIMEOUT_S = 600.0
+STARTING = "The agent is being started."
+LOST_LIMIT_S = 300.0
+PROGRESS_INTERVAL_S = 0.5
+# Many clients give a call up after a minute in which they heard nothing.
+HEARTBEAT_S = 10.0
+LISTED_SESSIONS = 100
+SCANNED_SESSIONS = 1000
+KNOWN_PROMPTS = 1000
+# What may take long, at once; each takes a thread.
+WAITING_CALLS = 100
+
+
+class Delegate:
+    """The four tools. `connect` makes a client to the Perdure server, one for each call."""
+
+    def __init__(self, connect: Callable[[], Client], *, lost_limit_s: float = LOST_LIMIT_S) -> None:
+        self._connect = connect
+        self._lost_limit_s = lost_limit_s
+        self._threads = anyio.CapacityLimiter(WAITING_CALLS)
+        self._known: deque[str] = deque(maxlen=KNOWN_PROMPTS)
+
+    async def call(self, name: str, given: dict[str, Any] | None, report: Report) -> wire.CallToolResult:
+        tool = tools.BY_NAME.get(name)
+        if tool is None:
+            raise MCPError(wire.INVALID_PARAMS, f"There is no tool {name!r}. There are: {', '.join(tools.BY_NAME)}.")
+        try:
+            arguments = tools.read_arguments(tool, given)
+        except ValueError as error:
+            return _refusal(str(error))
+        client = self._connect()
+        client.patience_s = PATIENCE_S if isinstance(arguments, tools.Prompt) else 0.0
+        try:
+            return _result(await self._perform(client, arguments, report))
+        except (Problem, Unreachable) as error:
+            return _refusal(sentence_of(error))
+        finally:
+            client.close()
+
+    async def _perform(self, client: Client, arguments: tools.Arguments, report: Report) -> tools.Answer:
+        match arguments:
+            case tools.Start():
+                client.answer_timeout_s = START_TIMEOUT_S
+                return await self._while_telling(lambda: _start(client, arguments), lambda: STARTING, report)
+            case tools.Prompt():
+                return await self._prompt(client, arguments, report)
+            case tools.List():
+                return await self._in_thread(lambda: _list(client, arguments))
+            case tools.Close():
+                await self._in_thread(lambda: client.close_session(arguments.session_id))
+                return tools.Closed(session_id=arguments.session_id, status="closed")
+
+    async def _prompt(self, client: Client, arguments: tools.Prompt, report: Report) -> tools.Run:
+        session_id = arguments.session_id
+        # Made here, so that a repeat after a broken connection is the same message.
+        message_id = _given(arguments.message_id) or new_message_id()
+        sent = await self._in_thread(lambda: client.send(arguments.prompt, session_id, message_id=message_id))
+        if sent["turn"] is None:
+            raise Problem(409, "conflict", "This message_id is that of a queued message. Use a new one.", {})
+        turn = Turn(client, sent, frozenset(self._known), self._lost_limit_s)
+        try:
+            waiting = await self._while_telling(turn.read, turn.telling, report)
+        finally:
+            turn.close()
+        self._known.extend(prompt["prompt_id"] for prompt in waiting)
+        return await self._in_thread(lambda: _run(client, turn, waiting))
+
+    async def _while_telling(self, work: Callable[[], T], words: Callable[[], str], report: Report) -> T:
+        """Do something that may take long, and tell the caller meanwhile how it goes."""
+        working = asyncio.create_task(self._in_thread(work, self._threads))
+        told, silent_s = "", 0.0
+        try:
+            while True:
+                now = words()
+                if now != told or silent_s >= HEARTBEAT_S:
+                    told, silent_s = now, 0.0
+                    await report(told)
+                done, _ = await asyncio.wait({working}, timeout=PROGRESS_INTERVAL_S)
+                if done:
+                    return working.result()
+                silent_s += PROGRESS_INTERVAL_S
+        finally:
+            working.cancel()
+
+    @staticmethod
+    async def _in_thread(work: Callable[[], T], limiter: anyio.CapacityLimiter | None = None) -> T:
+        # Left behind if the caller goes away: it ends by itself, since what it reads from is closed.
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+
+
+# One call each, in a thread -----------------------------------------------------------------------------------------
+
+
+def _start(client: Client, arguments: tools.Start) -> DianeSession:
+    workdir = _given(arguments.workdir)
+    # As seen from here, where the caller is.
+    where = os.path.abspath(os.path.expanduser(workdir)) if workdir else ""
+    started = client.start_session(arguments.agent, workdir=where, title=_given(arguments.title) or "")
+    return msgspec.convert(started, DianeSession)
+
+
+def _list(client: Client, arguments: tools.List) -> tools.Sessions:
+    now_s = time.time()
+    wanted, agent = _given(arguments.status), _given(arguments.agent)
+
+    def found(state: str) -> Iterator[tools.Listed]:
+        for entry in islice(client.all_sessions(state=state, agent=agent), SCANNED_SESSIONS):
+            session = answers.listed(entry, now_s)
+            if wanted in (None, session.status):
+                yield session
+
+    states = ("ended",) if wanted == "closed" else ("processing", "idle")
+    sessions = [session for state in states for session in islice(found(state), LISTED_SESSIONS + 1)]
+    sessions.sort(key=lambda session: session.last_active_at, reverse=True)
+    return tools.Sessions(sessions=sessions[:LISTED_SESSIONS], more=len(sessions) > LISTED_SESSIONS)
+
+
+def _run(client: Client, turn: Turn, waiting: list[dict[str, Any]]) -> tools.Run:
+    for found in client.transcript(turn.session_id, turn.number)["turns"]:
+        if found["turn"] == turn.number:
+            return answers.run_of(turn.session_id, found, waiting)
+    raise Problem(404, "not_found", "The turn was taken out of the session's history.", {})
+
+
+def _given(value: str | UnsetType) -> str | None:
+    return None if value is UNSET else value
+
+
+# The protocol's words -----------------------------------------------------------------------------------------------
+
+
+def _result(answer: tools.Answer) -> wire.CallToolResult:
+    value = msgspec.to_builtins(answer)
+    text = msgspec.json.encode(answer).decode()
+    failed = isinstance(answer, tools.Run) and answer.status == "failed"
+    # The same as text, for clients that do not read structured content.
+    content: list[wire.ContentBlock] = [wire.TextContent(type="text", text=text)]
+    return wire.CallToolResult(content=content, structured_content=value, is_error=failed)
+
+
+def _refusal(sentence: str) -> wire.CallToolResult:
+    return wire.CallToolResult(content=[wire.TextContent(type="text", text=sentence)], is_error=True)
+
+
+def _listing() -> wire.ListToolsResult:
+    listed = [
+        wire.Tool(
+            name=tool.name,
+            title=tool.title,
+            description=tool.description,
+            input_schema=tools.schema(tool.arguments),
+            output_schema=tools.schema(tool.answer),
+            annotations=wire.ToolAnnotations(**tool.hints),  # type: ignore[arg-type]
+        )
+        for tool in tools.TOOLS
+    ]
+    return wire.ListToolsResult(tools=listed)
+
+
+def make_server(connect: Callable[[], Client]) -> Server[Any]:
+    delegate = Delegate(connect)
+
+    async def list_tools(_: ServerRequestContext[Any], __: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+        return _listing()
+
+    async def call_tool(context: ServerRequestContext[Any], params: wire.CallToolRequestParams) -> wire.CallToolResult:
+        count = 0
+
+        async def report(words: str) -> None:
+            nonlocal count
+            count += 1
+            await context.session.report_progress(count, None, words)
+
+        return await delegate.call(params.name, params.arguments, report)
+
+    return Server(
+        "perdure",
+        version=__version__,
+        title="Perdure",
+        instructions=tools.INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def serve(connect: Callable[[], Client]) -> None:
+    """Until stdin ends."""
+
+    async def run() -> None:
+        server = make_server(connect)
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    asyncio.run(run())

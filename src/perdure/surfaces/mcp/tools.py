@@ -1,0 +1,199 @@
+"""The tools: their names, what each takes and answers, and what a model is told of it. Values only.
+
+Above: server.py offers and calls them. Below: Diane's shapes of a session, since these are Diane's tools. Names and
+shapes are fixed, other programs rely on them; more fields may be added.
+"""
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from perdure.surfaces.http.diane_shapes import DianeListed, DianeSession, Status
+
+Json = dict[str, Any]
+RunStatus = Literal["completed", "failed", "cancelled", "awaiting"]
+
+INSTRUCTIONS = (
+    "Delegate work to coding agents in sessions that last: start one, prompt it as often as you like (it remembers the "
+    "conversation), close it when you are done. A turn that was begun goes on even if you stop waiting for it."
+)
+
+# What the tools take ------------------------------------------------------------------------------------------------
+
+
+class Start(Struct, kw_only=True):
+    agent: Annotated[str, Meta(description="The agent's name. An unknown name is answered with those that exist.")]
+    workdir: Annotated[str, Meta(description="The directory it works in. Left out: a new, empty one.")] | UnsetType = (
+        UNSET
+    )
+    title: Annotated[str, Meta(description="A few words for people, shown in lists.")] | UnsetType = UNSET
+
+
+class Prompt(Struct, kw_only=True):
+    session_id: Annotated[str, Meta(description="As agent_session_start answered it.")]
+    prompt: Annotated[str, Meta(description="What the agent is asked to do.")]
+    message_id: (
+        Annotated[
+            str,
+            Meta(
+                description="Your own name for this prompt, new for each. The same again, with the same prompt, sends "
+                "nothing: it waits for the turn that was begun, or answers how it ended."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class List(Struct, kw_only=True):
+    agent: Annotated[str, Meta(description="Only sessions of this agent.")] | UnsetType = UNSET
+    status: (
+        Annotated[Status, Meta(description="Only sessions with this status. Left out: all that are not closed.")]
+        | UnsetType
+    ) = UNSET
+
+
+class Close(Struct, kw_only=True):
+    session_id: Annotated[str, Meta(description="The session to close.")]
+
+
+Arguments = Start | Prompt | List | Close
+
+# What they answer ---------------------------------------------------------------------------------------------------
+
+
+class Listed(DianeListed, kw_only=True):
+    """`status`: active, idle (nothing for five minutes), disconnected (the agent's process comes back with the next
+    prompt) or closed. `turn_count` counts finished turns."""
+
+    state: Literal["processing", "idle", "ended"]
+    pending_prompts: int | UnsetType = UNSET
+
+
+class Sessions(Struct, kw_only=True):
+    """Newest activity first. `more`: there are others, which are left out."""
+
+    sessions: list[Listed]
+    more: bool
+
+
+class Part(Struct, kw_only=True):
+    content_type: Literal["text/plain"]
+    content: str
+
+
+class Output(Struct, kw_only=True):
+    role: Literal["agent"]
+    parts: list[Part]
+
+
+class RunError(Struct, kw_only=True):
+    code: str
+    message: str
+
+
+class PendingPrompt(Struct, kw_only=True):
+    """A permission request or a question that waits for a person."""
+
+    prompt_id: str
+    kind: str
+    title: str
+    input: Any
+    options: list[Json]
+    questions: list[Json]
+    asked_at: str
+    answer_with: str
+
+
+class Run(Struct, kw_only=True):
+    """One turn. `awaiting`: it goes on when a person has answered `pending_prompts`; `next_step` says what to do."""
+
+    run_id: str
+    agent_name: str
+    session_id: str
+    message_id: str
+    status: RunStatus
+    output: list[Output]
+    turn_number: int
+    created_at: str
+    finished_at: str | UnsetType = UNSET
+    stop_reason: str | UnsetType = UNSET
+    error: RunError | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    pending_prompts: list[PendingPrompt] | UnsetType = UNSET
+    next_step: str | UnsetType = UNSET
+
+
+class Closed(Struct, kw_only=True):
+    session_id: str
+    status: Literal["closed"]
+
+
+Answer = DianeSession | Sessions | Run | Closed
+
+# The table ----------------------------------------------------------------------------------------------------------
+
+
+class Tool(NamedTuple):
+    name: str
+    title: str
+    description: str
+    arguments: type[Start] | type[Prompt] | type[List] | type[Close]
+    answer: type[DianeSession] | type[Sessions] | type[Run] | type[Closed]
+    hints: dict[str, bool]
+
+
+TOOLS = (
+    Tool(
+        "agent_session_start",
+        "Start an agent session",
+        "Start a new multi-turn session with a coding agent. It does nothing yet: send it work with "
+        "agent_session_prompt.",
+        Start,
+        DianeSession,
+        {"read_only_hint": False, "destructive_hint": False, "idempotent_hint": False},
+    ),
+    Tool(
+        "agent_session_prompt",
+        "Prompt an agent session",
+        "Send a prompt to a session and wait for the agent's answer, which may take long. The agent remembers earlier "
+        "prompts of the session. If the answer's status is awaiting, a person must answer a permission request or a "
+        "question first: tell them what next_step says.",
+        Prompt,
+        Run,
+        {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": False, "open_world_hint": True},
+    ),
+    Tool(
+        "agent_session_list",
+        "List agent sessions",
+        "List sessions that are not closed, newest activity first, whoever started them.",
+        List,
+        Sessions,
+        {"read_only_hint": True},
+    ),
+    Tool(
+        "agent_session_close",
+        "Close an agent session",
+        "Close a session. A turn that runs in it is stopped; what was said is kept.",
+        Close,
+        Closed,
+        {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": True},
+    ),
+)
+BY_NAME = {tool.name: tool for tool in TOOLS}
+
+
+def schema(kind: type) -> Json:
+    """A struct's JSON schema with the object itself at the root, where MCP wants it."""
+    _, parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    root = parts.pop(kind.__name__)
+    return {**root, "$defs": parts} if parts else root
+
+
+def read_arguments(tool: Tool, given: Json | None) -> Arguments:
+    """Raises ValueError with a sentence. Models often write null for what they leave out."""
+    present = {key: value for key, value in (given or {}).items() if value is not None}
+    try:
+        return msgspec.convert(present, tool.arguments)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{str(error).replace('`$.', '`')}.") from error

@@ -1,0 +1,116 @@
+"""Waiting for the end of one turn, or for a prompt that holds it up.
+
+Above: server.py. Below: the client, whose event stream outlives disconnects and restarts of the server. The stream is
+read in a thread; what is worth telling is left for the event loop to ask for. It deliberately gathers
+nothing of the answer: that is read from the transcript at the end, so a turn of any length costs the same.
+"""
+
+import threading
+import time
+from typing import Any
+
+from perdure.surfaces.cli import wording
+from perdure.surfaces.cli.output import one_line
+from perdure.surfaces.client import Client, Unreachable
+from perdure.surfaces.stream import Event, EventStream
+
+Json = dict[str, Any]
+
+WORDS_CHARS = 200
+RETRY_S = 0.2
+
+
+class Turn:
+    """The turn of a message that was sent; `known` holds prompts that the caller was told of already."""
+
+    def __init__(self, client: Client, sent: Json, known: frozenset[str], lost_limit_s: float) -> None:
+        self.session_id = str(sent["session_id"])
+        self.number = int(sent["turn"])
+        self.message_id = str(sent["message_id"])
+        self._words = f"Turn {self.number} has begun. Its message_id is {self.message_id}."
+        self._client = client
+        self._position = max(0, int(sent["seq"]) - 1)
+        self._known = known
+        self._lost_limit_s = lost_limit_s
+        self._lost_at: float | None = None
+        self._said = ""
+        self._closed = threading.Event()
+        self._stream: EventStream | None = None
+
+    def close(self) -> None:
+        """Ends the reading; the turn itself goes on."""
+        self._closed.set()
+        if self._stream is not None:
+            self._stream.close()
+
+    def telling(self) -> str:
+        """What the caller may be told now. Raises if the server has been away for too long."""
+        lost_at = self._lost_at
+        if lost_at is not None and time.monotonic() - lost_at > self._lost_limit_s:
+            raise Unreachable(f"The server went away. To find the turn again use message_id {self.message_id}.")
+        return self._words
+
+    def read(self) -> list[Json]:
+        """Until the turn has ended (nothing), or there are new prompts (all that wait in it)."""
+        deadline = time.monotonic() + self._lost_limit_s
+        while True:
+            stream = self._client.events(self.session_id, self._position, on_lost=self._lost, on_back=self._back)
+            self._stream = stream
+            if self._closed.is_set():
+                return []
+            try:
+                return self._read(stream)
+            except Unreachable:
+                # The stream itself goes on after a disconnect, but not if it never was connected.
+                if time.monotonic() > deadline or self._closed.wait(RETRY_S):
+                    raise
+
+    def _read(self, stream: EventStream) -> list[Json]:
+        for event in stream:
+            if self._is_over(event):
+                break
+            if self._may_ask(event):
+                waiting = self.waiting()
+                if any(prompt["prompt_id"] not in self._known for prompt in waiting):
+                    return waiting
+            if event.turn == self.number:
+                self._tell(event)
+        return []
+
+    def waiting(self) -> list[Json]:
+        """The prompts of this turn that wait now: one that a rule answered is not among them."""
+        return [prompt for prompt in self._client.prompts(self.session_id) if prompt["turn"] == self.number]
+
+    def _is_over(self, event: Event) -> bool:
+        if event.type == "session_end":
+            return True
+        if event.type == "snapshot":
+            return event.turn != self.number or event.data["session"]["state"] != "processing"
+        return event.type == "turn_end" and event.turn == self.number
+
+    @staticmethod
+    def _may_ask(event: Event) -> bool:
+        return event.type == "pending_prompt" or bool(event.data.get("pending_prompts"))
+
+    # What is told meanwhile ------------------------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        data = event.data
+        if event.type == "assistant_text":
+            self._said = (self._said + data["delta"])[-WORDS_CHARS:]
+            self._words = one_line(self._said, WORDS_CHARS) or self._words
+        elif event.type == "tool_use":
+            self._said = ""
+            self._words = wording.running_tool(data)
+        elif event.type in ("system", "error"):
+            self._words = one_line(data["message"], WORDS_CHARS)
+        elif event.type == "pending_prompt":
+            self._words = "It waits for a person to answer."
+
+    def _lost(self, _: str) -> None:
+        self._lost_at = time.monotonic()
+        self._words = "The server is away. Waiting for it."
+
+    def _back(self) -> None:
+        self._lost_at = None
+        self._words = "The server is back."

@@ -1,0 +1,40 @@
+"""What a process says while it opens its session, and what is told of one that never did."""
+
+from perdure.core import commands as cmd
+from perdure.core import observations as ob
+from tests.core.stage import Stage, attached, types
+
+MODES = {"currentModeId": "ask", "availableModes": []}
+
+
+def warming() -> Stage:
+    """A process that was started before there is a message, and has not opened its session yet."""
+    stage = Stage()
+    stage.do(
+        cmd.PrepareLaunch(
+            launch_id="l1", agent="alpha", driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
+        )
+    )
+    return stage
+
+
+def test_an_agent_that_only_says_more_of_itself_leads_to_no_event() -> None:
+    stage = attached()
+    assert stage.state.attached is not None and stage.state.attached.native_session_id is not None
+    native = stage.state.attached.native_session_id
+    assert types(stage.see(ob.SessionOpened(native, False, capabilities={"version": "2"}))) == []
+    assert types(stage.see(ob.SessionOpened(native, False, modes=MODES))) == ["agent_attached"]
+    assert types(stage.see(ob.SessionOpened("another", False))) == ["agent_attached"]
+
+
+def test_a_process_that_ends_before_it_opened_a_session_says_why_though_no_turn_waits() -> None:
+    stage = warming()
+    events = stage.see(ob.AgentExited("exited", exit_code=3, stderr="no licence"))
+    assert types(events) == ["agent_detached", "error"]
+    assert stage.state.phase == "idle"
+    error = events[-1]
+    assert (getattr(error, "code", ""), getattr(error, "detail", "")) == ("agent_exited", "no licence")
+
+
+def test_one_that_was_ended_on_purpose_has_nothing_to_explain() -> None:
+    assert types(warming().see(ob.AgentExited("ended"))) == ["agent_detached"]

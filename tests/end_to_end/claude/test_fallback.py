@@ -1,0 +1,192 @@
+"""What does not answer is replaced, what is refused is told again, what is used up is waited for.
+
+The deaf processes are the real program, or the dialect, with a shell between it and its input.
+"""
+
+import pytest
+
+from tests.end_to_end.claude.columns import DIALECT, REAL, STREAMING, SUBSCRIBER, Column, Stage
+from tests.end_to_end.victims import none_left
+from tests.harness import no_holes
+from tests.model.log import user_texts
+
+pytestmark = pytest.mark.timeout(240)
+
+MUTE = "exec cat > /dev/null"
+"""Reads everything and answers nothing, not even the handshake."""
+GO_ON = "Go on: the usage limit has reset."
+
+
+def deaf_after(lines: int) -> str:
+    """The program hears so many lines, the handshake being the first, and is then spoken to in vain."""
+    return f'{{ sed -u {lines}q; cat > /dev/null; }} | "$@"; exit $?'
+
+
+def only(*columns: Column) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("column", columns, ids=lambda column: column.name)
+
+
+def only_once(stage: Stage, fault: str) -> str:
+    """Only the first process has it."""
+    note = stage.home / "fault-was-here"
+    return f"if [ ! -e {note} ]; then touch {note}; {fault}; fi"
+
+
+def fell_back_once(stage: Stage, session: str) -> None:
+    (fallback,) = stage.events(session, "driver_fallback")
+    assert (fallback["from"], fallback["to"]) == ("claude-stream", "claude-resume")
+    assert not stage.events(session, "error")
+    assert {event["stop_reason"] for event in stage.events(session, "turn_end")} == {"end_turn"}
+    no_holes(stage.server.log(session))
+
+
+@only(*STREAMING)
+def test_a_process_that_never_opens_its_session_is_replaced_by_one_for_each_turn(stage: Stage) -> None:
+    stage.preface = only_once(stage, MUTE)
+    session = stage.serve(server="start_timeout_s = 8").session()
+    assert stage.turn(session, "say one")["stop_reason"] == "end_turn"
+    assert stage.server.text(session, 1) == "one"
+    stage.suspended(session)
+    assert stage.turn(session, "say two")["stop_reason"] == "end_turn"
+    assert stage.recalled(session) == ["say one", "say two"]
+    fell_back_once(stage, session)
+    assert stage.contexts(session)[1:] == ["resumed", "resumed"]
+
+
+@only(*STREAMING)
+def test_a_process_that_is_started_ahead_and_never_opens_costs_no_turn(stage: Stage) -> None:
+    stage.preface = only_once(stage, MUTE)
+    session = stage.serve(server="start_timeout_s = 5").session()
+    stage.until(session, "agent_detached")
+    assert stage.turn(session, "say one")["stop_reason"] == "end_turn"
+    assert stage.recalled(session) == ["say one"]
+    assert stage.contexts(session) == ["fresh", "live"]
+    assert not stage.events(session, "driver_fallback", "context_fallback")
+    assert not [event for event in stage.events(session, "error") if event["turn"] is not None]
+
+
+@only(*STREAMING)
+def test_a_process_that_is_deaf_to_its_first_message_is_replaced(stage: Stage) -> None:
+    stage.preface = only_once(stage, deaf_after(1))
+    session = stage.serve(server="stuck_s = 5").session()
+    assert stage.turn(session, "say one")["stop_reason"] == "end_turn"
+    assert stage.recalled(session) == ["say one"]
+    fell_back_once(stage, session)
+
+
+@only(*STREAMING)
+def test_a_process_that_becomes_deaf_between_turns_is_replaced_and_nothing_is_forgotten(stage: Stage) -> None:
+    stage.preface = deaf_after(3)
+    session = stage.serve(server="stuck_s = 5").session()
+    for number, text in enumerate(("one", "two", "three", "four"), 1):
+        assert stage.turn(session, f"say {text}")["stop_reason"] == "end_turn"
+        assert stage.server.text(session, number) == text
+    assert stage.recalled(session) == ["say one", "say two", "say three", "say four"]
+    fell_back_once(stage, session)
+    (fallback,) = stage.events(session, "driver_fallback")
+    assert stage.contexts(session)[:2] == ["fresh", "live"]
+    assert fallback["seq"] < stage.events(session, "turn_end")[2]["seq"]
+    if stage.column.real:
+        # What the deaf process was given is not in the history twice.
+        assert user_texts(stage.model.log.asked[-1]).count("say three") == 1
+
+
+@only(*STREAMING)
+def test_the_replacement_survives_a_restart_of_the_server_and_the_loss_of_its_native_session(stage: Stage) -> None:
+    stage.preface = deaf_after(2)
+    session = stage.serve(server="stuck_s = 5").session()
+    stage.turn(session, "say one")
+    stage.turn(session, "say two")
+    stage.suspended(session)
+    stage.server.kill()
+    stage.server.restart()
+    for path in stage.native_files(session):
+        path.unlink()
+    assert stage.turn(session, "say three")["stop_reason"] == "end_turn"
+    assert "No conversation found" in stage.events(session, "context_fallback")[-1]["reason"]
+    assert stage.recalled(session) == ["say one", "say two", "say three"]
+    fell_back_once(stage, session)
+
+
+@only(*DIALECT)
+def test_a_native_session_that_is_refused_is_told_again_in_a_new_one(stage: Stage) -> None:
+    session = stage.serve(limits="idle_timeout_s = 1").session()
+    stage.turn(session, "say one\nreject-resume")
+    old = stage.native_id(session)
+    stage.suspended(session)
+    assert stage.turn(session, "say two")["stop_reason"] == "end_turn"
+    assert len(stage.events(session, "context_fallback")) == 1
+    assert not stage.events(session, "error", "driver_fallback")
+    assert stage.native_id(session) != old
+    assert stage.recalled(session) == ["say one\nreject-resume", "say two"]
+
+
+# Turns that nobody asked for -----------------------------------------------------------------------------------------
+
+LETS_ALL_RUN = 'permissions = [ { tool = "Bash", action = "allow" } ]'
+BACKGROUND = (
+    'tool Bash {"command": "for i in $(seq 600); do [ -e go ] && break; sleep 0.05; done; touch gone", '
+    '"description": "waits", "run_in_background": true}\nsay begun'
+)
+
+
+@only(*(column for column in REAL if column.streams))
+def test_a_command_that_ends_in_the_background_begins_a_turn_of_the_agents_own(stage: Stage) -> None:
+    session = stage.serve(limits="idle_timeout_s = 1", project=LETS_ALL_RUN).session(project="here")
+    assert stage.turn(session, BACKGROUND)["stop_reason"] == "end_turn"
+    # A process with such a command is not idle: it is there long after its time.
+    stage.turn(session, "say meanwhile")
+    (stage.workdir / "go").touch()
+    began = stage.until(session, "turn_start", lambda event: event["origin"] == "agent")
+    stage.until(session, "turn_end", lambda event: event["turn"] == began["turn"])
+    own = stage.at(session, began["turn"])
+    assert own["stop_reason"] == "end_turn" and own["turn"] == 3
+    assert (stage.workdir / "gone").exists()
+    # Now it is.
+    stage.suspended(session)
+    assert stage.recalled(session) == [BACKGROUND, "say meanwhile"]
+    no_holes(stage.server.log(session))
+
+
+@only(*(column for column in REAL if not column.streams))
+def test_a_command_in_the_background_ends_with_the_process_of_its_turn(stage: Stage) -> None:
+    session = stage.serve(server="eof_grace_s = 1", project=LETS_ALL_RUN).session(project="here")
+    assert stage.turn(session, BACKGROUND)["stop_reason"] == "end_turn"
+    none_left(stage.server)
+    assert not (stage.workdir / "gone").exists()
+    assert stage.recalled(session) == [BACKGROUND]
+
+
+# Usage limits --------------------------------------------------------------------------------------------------------
+
+
+def limited(stage: Stage, limits: str) -> str:
+    return stage.serve(limits=limits, env=SUBSCRIBER if stage.column.real else {}).session()
+
+
+def test_a_session_goes_on_by_itself_when_the_usage_limit_has_reset(stage: Stage) -> None:
+    session = limited(stage, 'on_limit = "continue"')
+    stage.turn(session, "say one")
+    assert stage.turn(session, "limit 3")["stop_reason"] == "failed"
+    assert stage.events(session, "error")[-1]["code"] == "usage_limit"
+    waited = stage.until(session, "waiting_until", lambda event: event["until"] is None)
+    assert waited["reason"] == "over"
+    goes_on = stage.until(session, "turn_end", lambda event: event["turn"] == 3)
+    assert goes_on["stop_reason"] == "end_turn"
+    assert [turn["text"] for turn in stage.events(session, "user_message")] == ["say one", "limit 3", GO_ON]
+    assert stage.recalled(session) == ["say one", "limit 3", GO_ON]
+
+
+def test_a_wait_for_the_usage_limit_is_called_off_by_an_abort_and_by_a_message(stage: Stage) -> None:
+    session = limited(stage, 'on_limit = "continue"')
+    stage.turn(session, "limit 3000")
+    until = stage.server.session(session)["waiting_until"]
+    assert until is not None and until == stage.events(session, "waiting_until")[-1]["until"]
+    stage.abort(session)
+    assert stage.server.session(session)["waiting_until"] is None
+    stage.turn(session, "limit 3000")
+    assert stage.turn(session, "say enough")["stop_reason"] == "end_turn"
+    assert stage.server.session(session)["waiting_until"] is None
+    reasons = [event["reason"] for event in stage.events(session, "waiting_until")]
+    assert reasons == ["usage_limit", "aborted", "usage_limit", "message"]
+    assert stage.recalled(session) == ["limit 3000", "limit 3000", "say enough"]

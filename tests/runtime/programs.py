@@ -1,0 +1,28 @@
+"""Little programs that stand for agents: real files that are really run."""
+
+import os
+from pathlib import Path
+
+
+def program(path: Path, body: str) -> Path:
+    """An executable shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def claude(path: Path, version: str = "2.1.197", more: str = "") -> Path:
+    """A Claude Code that tells its version, and counts how often it was asked in a file beside it."""
+    return program(path, f'echo asked >> "{path}.asked"\n{more}\necho "{version} (Claude Code)"')
+
+
+def times_asked(path: Path) -> int:
+    counted = Path(f"{path}.asked")
+    return counted.read_text().count("asked") if counted.exists() else 0
+
+
+def touched(path: Path) -> None:
+    """As an update would: the same path, another file."""
+    found = path.stat()
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1_000_000_000))

@@ -1,0 +1,309 @@
+"""The agents of a machine: which are found, which can be started, what they are given. Programs are real scripts."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.config import AgentSettings
+from perdure.core.errors import Refused
+from perdure.core.observations import SessionOpened
+from perdure.runtime.agents import NOT_LOGGED_IN, Abilities, Agents, Program
+from perdure.runtime.catalogue import CATALOGUE
+from perdure.stores.sqlite import SqliteStore
+from tests.runtime.programs import claude, program, times_asked, touched
+
+Make = Callable[..., Agents]
+
+
+@pytest.fixture
+def bin_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only directory on PATH besides the system's own; HOME is empty."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("sh", "cat"):
+        (folder / name).symlink_to(f"/bin/{name}")
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("HOME", str(home))
+    return folder
+
+
+@pytest.fixture
+def make(tmp_path: Path, bin_path: Path) -> Make:
+    def made(default: str | None = None, **configured: dict[str, Any]) -> Agents:
+        settings = {name: msgspec.convert(given, AgentSettings) for name, given in configured.items()}
+        return Agents(settings, tmp_path / "data", default)
+
+    return made
+
+
+def state_of(agents: Agents, name: str = "claude") -> str:
+    return str(agents.public(name)["state"])
+
+
+# Claude Code ------------------------------------------------------------------------------------------------------
+
+
+def test_claude_is_offered_where_it_is_missing_and_says_how_to_install_it(make: Make) -> None:
+    agents = make()
+    shown = agents.public("claude")
+    assert shown["state"] == "missing"
+    assert "npm install -g @anthropic-ai/claude-code" in shown["reason"] and "/login" in shown["reason"]
+    with pytest.raises(Refused, match="npm install"):
+        agents.require("claude")
+
+
+def test_a_missing_claude_is_never_the_default_agent(make: Make, bin_path: Path) -> None:
+    assert make().default() == "rehearsal"
+    claude(bin_path / "claude")
+    assert make().default() == "claude"
+
+
+@pytest.mark.parametrize("place", [".local/bin/claude", ".claude/local/claude"])
+async def test_claude_is_found_where_its_installers_put_it(make: Make, tmp_path: Path, place: str) -> None:
+    installed = claude(tmp_path / "home" / place)
+    agents = make()
+    assert await agents.ready("claude") == Program(str(installed), [])
+    assert (state_of(agents), agents.public("claude")["version"]) == ("ready", "2.1.197")
+
+
+async def test_a_configured_home_is_the_one_that_a_tilde_means(make: Make, tmp_path: Path) -> None:
+    installed = claude(tmp_path / "other/bin/claude")
+    agents = make(mine={"driver": "claude", "command": ["~/bin/claude", "~"], "env": {"HOME": str(tmp_path / "other")}})
+    assert agents.program("mine") == Program(str(installed), [str(tmp_path / "other")])
+
+
+async def test_a_configured_agent_that_is_missing_says_so_in_its_own_words(make: Make) -> None:
+    agents = make(claude={"driver": "claude", "command": ["no-such-claude"]})
+    assert agents.public("claude")["reason"] == (
+        "'no-such-claude' was not found. Install it, or correct its command in perdure.toml."
+    )
+
+
+# Asking -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_good_answer_is_asked_for_once_and_again_after_an_update(make: Make, bin_path: Path) -> None:
+    path = claude(bin_path / "claude")
+    agents = make()
+    for _ in range(3):
+        await agents.ready("claude")
+        await agents.probe()
+    assert times_asked(path) == 1
+    claude(path, "2.1.325")
+    touched(path)
+    await agents.ready("claude")
+    assert (times_asked(path), agents.public("claude")["version"]) == (2, "2.1.325")
+
+
+async def test_a_program_that_failed_once_is_asked_again_before_it_is_refused(make: Make, bin_path: Path) -> None:
+    path = claude(bin_path / "claude", more=f'test -e "{bin_path}/well" || exit 1')
+    agents = make()
+    await agents.probe()
+    assert state_of(agents) == "broken"
+    with pytest.raises(Refused, match="can't be started"):
+        await agents.ready("claude")
+    (bin_path / "well").touch()
+    assert await agents.ready("claude") == Program(str(path), [])
+    assert state_of(agents) == "ready"
+
+
+async def test_the_same_runner_with_other_arguments_is_another_program(make: Make, bin_path: Path) -> None:
+    program(bin_path / "npx", 'test "$1" = new && echo 2.1.197 || echo 1.0.0')
+    agents = make(
+        new={"driver": "claude-stream", "command": ["npx", "new"]},
+        old={"driver": "claude-stream", "command": ["npx", "old"]},
+    )
+    await agents.probe()
+    assert (state_of(agents, "new"), state_of(agents, "old")) == ("ready", "too_old")
+
+
+@pytest.mark.parametrize("first", ["echo 1.0.0", "exit 1"], ids=["too old", "broken"])
+async def test_a_fallback_is_taken_where_the_first_program_is_unfit(make: Make, bin_path: Path, first: str) -> None:
+    program(bin_path / "claude", first)
+    good = claude(bin_path / "good")
+    agents = make(claude={"driver": "claude", "command": ["claude"], "fallbacks": [["nowhere"], ["good", "-x"]]})
+    assert await agents.ready("claude") == Program(str(good), ["-x"])
+    assert (state_of(agents), agents.public("claude")["version"]) == ("ready", "2.1.197")
+
+
+async def test_where_all_programs_are_unfit_the_first_says_why(make: Make, bin_path: Path) -> None:
+    program(bin_path / "claude", "echo 1.0.0")
+    program(bin_path / "other", "exit 1")
+    agents = make(claude={"driver": "claude", "command": ["claude"], "fallbacks": [["other"]]})
+    with pytest.raises(Refused, match=r"1\.0\.0 is too old"):
+        await agents.ready("claude")
+
+
+async def test_what_was_learnt_is_kept_for_the_next_server_but_no_bad_moment(
+    make: Make, bin_path: Path, tmp_path: Path
+) -> None:
+    path = claude(bin_path / "claude", more=f'test -e "{bin_path}/well" || exit 1')
+    old = claude(bin_path / "old", "1.0.0")
+
+    async def served() -> dict[str, str]:
+        """A server's life, as far as agents are concerned: what is known of them at its end."""
+        store = SqliteStore(tmp_path / "perdure.db")
+        await store.open()
+        await store.claim()
+        agents = make(old={"driver": "claude", "command": ["old"]})
+        await agents.recall(store)
+        await agents.survey(store)
+        await store.close()
+        return {name: state_of(agents, name) for name in ("claude", "old")}
+
+    assert await served() == {"claude": "broken", "old": "too_old"}
+    assert (times_asked(path), times_asked(old)) == (1, 1)
+    (bin_path / "well").touch()
+    assert await served() == {"claude": "ready", "old": "too_old"}
+    assert await served() == {"claude": "ready", "old": "too_old"}
+    assert (times_asked(path), times_asked(old)) == (2, 1)
+
+
+# What resume depends on ---------------------------------------------------------------------------------------------
+
+
+async def test_an_update_by_the_native_installer_keeps_native_sessions(make: Make, tmp_path: Path) -> None:
+    """It links `claude` to a file that is named after the version."""
+    versions, link = tmp_path / "versions", tmp_path / "home/.local/bin/claude"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(claude(versions / "2.1.197"))
+    agents = make()
+    await agents.ready("claude")
+    before = agents.facts("claude", str(tmp_path))
+    link.unlink()
+    link.symlink_to(claude(versions / "2.1.325", "2.1.325"))
+    await agents.ready("claude")
+    assert agents.facts("claude", str(tmp_path)) == before
+    assert agents.public("claude")["version"] == "2.1.325"
+
+
+async def test_another_program_or_other_arguments_end_native_sessions(make: Make, bin_path: Path) -> None:
+    for name in ("one", "two"):
+        claude(bin_path / name)
+    agents = make(
+        a={"driver": "claude", "command": ["one"]},
+        b={"driver": "claude", "command": ["two"]},
+        c={"driver": "claude", "command": ["one", "-x"]},
+    )
+    assert len({agents.facts(name, "/").fingerprint for name in "abc"}) == 3
+
+
+# What is known of a login -----------------------------------------------------------------------------------------
+
+
+def opened(**capabilities: Any) -> SessionOpened:
+    return SessionOpened("native", resumed=False, capabilities=capabilities)
+
+
+def test_an_agent_that_says_at_its_start_that_nobody_is_logged_in_needs_a_login(make: Make, bin_path: Path) -> None:
+    claude(bin_path / "claude")
+    agents = make()
+    agents.abilities["claude"] = Abilities().said(opened(logged_in=False))
+    shown = agents.public("claude")
+    assert shown["state"] == "needs_login" and "/login" in shown["reason"]
+    # It may be started all the same: how else would it be found out that somebody logged in?
+    assert agents.require("claude")
+
+
+def test_a_login_that_is_there_ends_that_but_not_what_a_turn_found_out() -> None:
+    assert Abilities(login_problem=NOT_LOGGED_IN).said(opened(logged_in=True)).login_problem is None
+    assert Abilities(login_problem="expired").said(opened(logged_in=True)).login_problem == "expired"
+    assert Abilities(login_problem="expired").said(opened()).login_problem == "expired"
+
+
+def test_what_an_agent_adds_later_does_not_take_its_models_away() -> None:
+    first = Abilities().said(SessionOpened("native", False, models={"a": 1}, modes={"b": 2}))
+    later = first.said(opened(version="2.1.325", features=["x"]))
+    assert (later.models, later.modes, later.version) == ({"a": 1}, {"b": 2}, "2.1.325")
+
+
+# Other agents -------------------------------------------------------------------------------------------------------
+
+
+def test_agents_that_are_installed_are_offered_and_others_are_not(make: Make, bin_path: Path) -> None:
+    program(bin_path / "qwen", "echo 0.24.4")
+    agents = make()
+    assert agents.names() == ["claude", "qwen", "rehearsal", "rehearsal-resume", "rehearsal-stream"]
+    settings = agents.settings("qwen")
+    assert (settings.driver, settings.command, settings.mode) == ("acp", ["qwen", "--acp"], "default")
+    with pytest.raises(Refused, match="perdure agents add gemini"):
+        agents.settings("gemini")
+
+
+async def test_a_known_acp_agent_tells_its_version_without_being_started(make: Make, bin_path: Path) -> None:
+    program(bin_path / "gemini", 'test "$*" = --version && echo 0.61.0')
+    agents = make()
+    await agents.probe()
+    shown = agents.public("gemini")
+    assert (shown["state"], shown["version"]) == ("ready", "0.61.0")
+
+
+async def test_an_acp_agent_that_does_not_tell_its_version_can_be_used(make: Make, bin_path: Path) -> None:
+    path = program(bin_path / "gemini", "exit 1")
+    agents = make()
+    assert await agents.ready("gemini") == Program(str(path), ["--acp"])
+    assert agents.public("gemini")["state"] == "ready"
+
+
+async def test_a_program_of_an_unknown_name_is_never_run_to_ask_for_its_version(make: Make, bin_path: Path) -> None:
+    path = program(bin_path / "mine", f'touch "{bin_path}/started"')
+    agents = make(mine={"driver": "acp", "command": ["mine", "serve"]})
+    await agents.probe()
+    assert await agents.ready("mine") == Program(str(path), ["serve"])
+    assert not (bin_path / "started").exists()
+
+
+def test_the_catalogue_says_for_each_agent_how_to_get_it_and_what_is_offered(make: Make) -> None:
+    listed = {entry["name"]: entry for entry in make().catalogue()}
+    assert set(listed) == set(CATALOGUE)
+    for entry in listed.values():
+        assert entry["command"] and entry["install"] and entry["login"] and entry["homepage"].startswith("https://")
+    assert [name for name, entry in listed.items() if entry["offered"]] == ["claude"]
+
+
+def test_what_npx_and_uvx_fetch_is_pinned_to_a_version() -> None:
+    for entry in CATALOGUE.values():
+        if entry.command[0] == "npx":
+            assert entry.command[1] == "-y" and entry.command[2].rpartition("@")[2][0].isdigit(), entry.name
+        if entry.command[0] == "uvx":
+            assert entry.command[1] == "--from" and entry.command[2].rpartition("==")[2][0].isdigit(), entry.name
+
+
+# What an agent is given -------------------------------------------------------------------------------------------
+
+
+def test_an_agent_is_told_of_the_proxy_and_of_no_key(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxies = {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
+    for name in (*proxies, "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, f"value of {name}")
+    given = make().environment("rehearsal")
+    assert {name: given[name] for name in proxies} == {name: f"value of {name}" for name in proxies}
+    assert "ANTHROPIC_API_KEY" not in given
+
+
+# Reading perdure.toml again -----------------------------------------------------------------------------------------
+
+
+def test_agents_that_were_added_to_the_file_are_taken_while_the_server_runs(tmp_path: Path, bin_path: Path) -> None:
+    file = tmp_path / "perdure.toml"
+    agents = Agents({}, tmp_path, None, config_path=file)
+    file.write_text('[agents.mine]\ndriver = "acp"\ncommand = ["sh"]\n')
+    agents.reload()
+    assert "mine" in agents.names()
+    file.write_text("[agents.mine]\ndriver = 1\n")
+    with pytest.raises(Refused, match="Nothing was changed"):
+        agents.reload()
+    assert agents.settings("mine").command == ["sh"]
+    file.unlink()
+    agents.reload()
+    assert "mine" not in agents.names()
+
+
+def test_a_server_without_a_file_has_none_to_read_again(make: Make) -> None:
+    with pytest.raises(Refused, match=r"perdure\.toml"):
+        make().reload()

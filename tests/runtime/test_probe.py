@@ -1,0 +1,86 @@
+"""Asking a program for its version: real programs, also those that hang, fail, or say nothing."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from perdure.runtime import probe
+from perdure.runtime.probe import OLDEST_CLAUDE, ask_version, fingerprint_of
+from tests.harness import eventually
+from tests.runtime.programs import claude, program, touched
+
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
+
+
+async def test_a_program_that_tells_its_version_is_ready(tmp_path: Path) -> None:
+    found = await ask_version(str(claude(tmp_path / "claude")), [], ENVIRONMENT, OLDEST_CLAUDE)
+    assert (found.state, found.version, found.reason, found.lasts) == ("ready", "2.1.197", None, True)
+
+
+async def test_an_old_version_is_too_old_and_stays_so(tmp_path: Path) -> None:
+    found = await ask_version(str(claude(tmp_path / "claude", "1.0.128")), [], ENVIRONMENT, OLDEST_CLAUDE)
+    assert (found.state, found.version, found.lasts) == ("too_old", "1.0.128", True)
+    assert found.reason == "Version 1.0.128 is too old; 2.0.0 or newer is needed."
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("echo no licence; exit 3", "It does not tell its version (exit code 3): no licence."),
+        ("exit 1", "It does not tell its version (exit code 1): it says nothing."),
+        ("echo hello", "It does not tell its version (exit code 0): hello."),
+    ],
+)
+async def test_a_program_that_does_not_tell_it_is_broken_for_now(tmp_path: Path, body: str, reason: str) -> None:
+    found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT)
+    assert (found.state, found.reason, found.lasts) == ("broken", reason, False)
+
+
+async def test_a_file_that_can_not_be_run_is_broken(tmp_path: Path) -> None:
+    path = program(tmp_path / "claude", "")
+    path.write_text("#!/no/such/interpreter\n")
+    found = await ask_version(str(path), [], ENVIRONMENT)
+    assert found.state == "broken" and "can't be run" in (found.reason or "")
+
+
+async def test_a_program_that_hangs_is_ended_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "VERSION_TIMEOUT_S", 0.5)
+    hangs = program(tmp_path / "claude", f'sleep 600 & echo $! > "{tmp_path}/child"\nwait')
+    found = await ask_version(str(hangs), [], ENVIRONMENT)
+    assert (found.state, found.reason) == ("broken", f"`{hangs} --version` did not answer in 0.5 s.")
+    child = (tmp_path / "child").read_text().strip()
+    await asyncio.to_thread(eventually, lambda: not is_alive(child), "the end of what it started")
+
+
+def is_alive(pid: str) -> bool:
+    """Whether it runs; one that is dead and not yet collected does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+async def test_the_arguments_are_part_of_what_is_asked(tmp_path: Path) -> None:
+    runner = program(tmp_path / "npx", 'echo "$1" 3.2.1 "$2"')
+    found = await ask_version(str(runner), ["some-claude"], ENVIRONMENT)
+    assert found.version == "3.2.1"
+    assert found.fingerprint == fingerprint_of(str(runner), ["some-claude"])
+    assert found.fingerprint != fingerprint_of(str(runner), ["another"])
+
+
+def test_a_fingerprint_follows_links_and_changes_with_the_file(tmp_path: Path) -> None:
+    first, second = claude(tmp_path / "versions/1"), claude(tmp_path / "versions/2")
+    link = tmp_path / "claude"
+    link.symlink_to(first)
+    before = fingerprint_of(str(link), [])
+    assert before == fingerprint_of(str(first), [])
+    touched(first)
+    changed = fingerprint_of(str(link), [])
+    link.unlink()
+    link.symlink_to(second)
+    assert len({before, changed, fingerprint_of(str(link), [])}) == 3

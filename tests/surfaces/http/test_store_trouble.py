@@ -1,0 +1,136 @@
+"""A store that is full or locked: what was asked is refused with a sentence, is not half done, and works afterwards."""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure.stores import sqlite
+from perdure.stores.sqlite import SqliteStore
+from tests.surfaces.http.local import LocalServer
+from tests.surfaces.http.test_access import is_problem
+
+Make = Callable[..., LocalServer]
+LOCK_TIMEOUT_S = 0.05
+
+
+@contextlib.contextmanager
+def locked(server: LocalServer) -> Iterator[None]:
+    """While another program writes into the database."""
+    with contextlib.closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def full(server: LocalServer) -> Iterator[None]:
+    """While the database can't grow."""
+    store = server.server.store
+    assert isinstance(store, SqliteStore)
+    server.run(bounded(store, 1))
+    yield
+    server.run(bounded(store, 1_000_000))
+
+
+async def bounded(store: SqliteStore, pages: int) -> None:
+    """SQLite takes fewer pages than there are as: no more than these."""
+    await store._writer.submit(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchall())
+
+
+@pytest.fixture
+def hasty(make_server: Make, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
+    """A server that does not wait long for a locked database."""
+    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_S", LOCK_TIMEOUT_S)
+    return make_server()
+
+
+def folders(server: LocalServer) -> set[str]:
+    return {path.name for path in (server.data / "workspaces").glob("*")}
+
+
+@pytest.mark.parametrize("trouble", [locked, full])
+def test_what_the_store_does_not_take_is_refused_as_not_available_now(
+    hasty: LocalServer, tmp_path: Path, trouble: Callable[[LocalServer], contextlib.AbstractContextManager[None]]
+) -> None:
+    session = hasty.create()
+    # Larger than what fits into the pages that are there.
+    large = "say " + "x" * 200_000
+    project = {"name": "site", "path": str(tmp_path), "instructions": large}
+    with trouble(hasty):
+        for path, body in (
+            ("/api/projects", project),
+            ("/api/sessions", {"title": "none", "message": large}),
+            ("/api/messages", {"text": large, "message_id": "m"}),
+            (f"/api/sessions/{session}/messages", {"text": large}),
+        ):
+            answer = hasty.http.post(path, json=body)
+            assert is_problem(answer, 503, "unavailable"), path
+            assert str(hasty.data) not in answer.text
+        assert hasty.get("/api/projects")["projects"] == []
+        assert hasty.session(session)["turn_count"] == 0
+    assert [found["id"] for found in hasty.get("/api/sessions")["sessions"]] == [session]
+    assert folders(hasty) == {session}
+    hasty.post("/api/projects", project, expect=201)
+    assert hasty.post("/api/messages", {"text": "say hi", "message_id": "m"}, expect=202)["turn"] == 1
+
+
+def test_a_sign_in_that_the_store_does_not_take_leaves_its_link_good(hasty: LocalServer) -> None:
+    code = {"code": hasty.post("/api/login-links", expect=201)["path"].partition("#login=")[2]}
+    with hasty.client() as browser:
+        with locked(hasty):
+            assert is_problem(browser.post("/api/login", json=code), 503, "unavailable")
+        assert browser.post("/api/login", json=code).status_code == 204
+        with locked(hasty):
+            assert is_problem(browser.post("/api/logout"), 503, "unavailable")
+        assert browser.get("/api/sessions").status_code == 200, "who was not signed out is told so, and is not"
+        assert browser.post("/api/logout").status_code == 204
+
+
+# The folders that are made for sessions -----------------------------------------------------------------------------
+
+
+def test_a_refused_session_leaves_no_folder(make_server: Make) -> None:
+    server = make_server(slots=1)
+    busy = server.create()
+    server.send(busy, "hang")
+    for path, body in (("/api/sessions", {}), ("/api/messages", {"text": "say hi"})):
+        assert is_problem(server.http.post(path, json=body), 409, "slots_full")
+    assert folders(server) == {busy}
+
+
+def test_a_purged_session_takes_its_own_folder_with_it_and_no_other(server: LocalServer, tmp_path: Path) -> None:
+    given = server.create(workdir=str(tmp_path))
+    own = server.create()
+    server.turn(own, "edit notes.txt")
+    folder = server.data / "workspaces" / own
+    assert (folder / "notes.txt").exists()
+    guest = server.create(workdir=str(folder))
+    for session in (given, own):
+        assert server.http.delete(f"/api/sessions/{session}?purge=true").status_code == 200
+    assert tmp_path.is_dir()
+    assert (folder / "notes.txt").exists(), "another session works there"
+    alone = server.create()
+    server.turn(alone, "edit notes.txt")
+    assert server.http.delete(f"/api/sessions/{alone}?purge=true").status_code == 200
+    assert alone not in folders(server)
+    assert server.session(guest)["workdir"] == str(folder)
+
+
+def test_a_folder_that_can_not_be_made_is_told_in_a_sentence(make_server: Make) -> None:
+    server = make_server()
+    (server.data / "workspaces").write_text("in the way")
+    answer = server.http.post("/api/sessions", json={})
+    assert is_problem(answer, 503, "unavailable")
+    assert "can't be made" in answer.json()["detail"]
+
+
+def test_attachments_count_as_part_of_a_message(make_server: Make) -> None:
+    server = make_server(max_message_bytes=10_000)
+    session = server.create()
+    attachments = [{"type": "image", "data": "x" * 9_000}]
+    body = {"text": "say " + "x" * 2_000, "attachments": attachments}
+    for path in (f"/api/sessions/{session}/messages", "/api/messages"):
+        assert is_problem(server.http.post(path, json=body), 413, "too_large")

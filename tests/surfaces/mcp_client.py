@@ -1,0 +1,84 @@
+"""The official MCP client, over real pipes to `perdure mcp`. Every wait is bounded."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import CallToolResult, TextContent
+
+from tests.harness import SOURCE, WAIT_S
+
+
+def command(data: Path) -> list[str]:
+    return [sys.executable, "-m", "perdure", "--data", str(data), "mcp"]
+
+
+class Caller:
+    """Calls tools and remembers the progress that it was told of."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.told: list[str] = []
+        self._more = asyncio.Event()
+
+    async def call(self, name: str, **arguments: Any) -> CallToolResult:
+        async with asyncio.timeout(2 * WAIT_S):
+            return await self.client.call_tool(f"agent_session_{name}", arguments, progress_callback=self._progress)
+
+    async def _progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.told.append(message or "")
+        self._more.set()
+
+    async def until_told(self, words: str) -> None:
+        """Until progress says this."""
+        async with asyncio.timeout(WAIT_S):
+            while not any(words in message for message in self.told):
+                self._more.clear()
+                await self._more.wait()
+
+    async def done(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """What a call answered that went well."""
+        result = await self.call(name, **arguments)
+        assert not result.is_error, said(result)
+        return structured(result)
+
+    async def refused(self, name: str, **arguments: Any) -> str:
+        """The sentence of a tool error."""
+        result = await self.call(name, **arguments)
+        assert result.is_error, structured(result)
+        return said(result)
+
+    async def start(self, **arguments: Any) -> str:
+        return str((await self.done("start", **{"agent": "rehearsal", **arguments}))["session_id"])
+
+
+def said(result: CallToolResult) -> str:
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text
+
+
+def structured(result: CallToolResult) -> dict[str, Any]:
+    found: dict[str, Any] = result.structured_content
+    return found
+
+
+def text(run: dict[str, Any]) -> str:
+    return "".join(part["content"] for output in run["output"] for part in output["parts"])
+
+
+@asynccontextmanager
+async def talking(data: Path, mode: str = "auto", cwd: Path | None = None) -> AsyncIterator[Caller]:
+    """A client with an MCP server of its own. What that one writes to stderr fails the test."""
+    program, *arguments = command(data)
+    started = StdioServerParameters(command=program, args=arguments, env={"PYTHONPATH": SOURCE}, cwd=cwd)
+    errors = data.parent / f"mcp-{os.urandom(4).hex()}.stderr"
+    with errors.open("w") as log:
+        async with Client(stdio_client(started, errlog=log), mode=mode) as client:
+            yield Caller(client)
+    assert errors.read_text() == ""

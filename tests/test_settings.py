@@ -1,0 +1,55 @@
+"""Mistakes in the configuration are noticed at the start, and told in a sentence that says where."""
+
+from pathlib import Path
+
+import pytest
+
+from perdure.config import ConfigError, load
+from perdure.server import serve
+from tests.harness import LiveServer
+
+MISSPELT_RULE = '{tool = "Bash", patern = "git status*", action = "allow"}'
+
+
+def refused(data: Path, text: str, capsys: pytest.CaptureFixture[str], database: str | None = None) -> str:
+    """What a server says that does not start with this perdure.toml."""
+    (data / "perdure.toml").write_text(text)
+    assert serve(host="127.0.0.1", port=0, data=data, database=database) == 1
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[projects.site]\npath = "site"\n', "projects.site.path must be absolute"),
+        ('[server]\nagent = "nobody"\n', "server.agent can't be used. There is no agent 'nobody'"),
+        ("[server]\nslot = 3\n", "slot"),
+        (f'[projects.site]\npath = "/srv"\npermissions = [{MISSPELT_RULE}]\n', "patern"),
+        ("[server\n", "is not valid TOML"),
+    ],
+)
+def test_a_setting_that_can_not_be_used_is_told_where_it_stands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    assert told in refused(tmp_path, text, capsys)
+
+
+@pytest.mark.parametrize("database", ["sqlite:other.db", "postgresql://host/perdure"])
+def test_a_database_that_is_not_supported_is_refused_and_not_ignored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], database: str
+) -> None:
+    assert "leave --database" in refused(tmp_path, "", capsys, database)
+    assert not (tmp_path / "perdure.db").exists()
+
+
+def test_a_configuration_that_can_not_be_read_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "perdure.toml").mkdir()
+    with pytest.raises(ConfigError, match="can't be read"):
+        load(tmp_path / "perdure.toml")
+
+
+def test_a_start_that_fails_leaves_no_process(tmp_path: Path) -> None:
+    server = LiveServer(tmp_path / "data", "[server\n")
+    with pytest.raises(AssertionError, match=r"did not start \(exit code 1\)"):
+        server.start()
+    assert server.process is None
