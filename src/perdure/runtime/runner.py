@@ -24,7 +24,7 @@ from perdure.drivers.base import LAUNCH_FOLDER, CancelTurn, Command, SendPrompt
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
 from perdure.runtime.launch import Launch, LaunchSpec
-from perdure.runtime.log import Journal
+from perdure.runtime.log import READ_BATCH, READ_BYTES, Journal
 from perdure.runtime.orders import Orders
 from perdure.runtime.patience import Patience
 from perdure.runtime.starting import plan_start
@@ -57,7 +57,7 @@ class Runner:
         self._patience = Patience(host.settings, host.log.now())
         self._faults = 0
         self._long_orphan = False
-        self._orders = Orders(journal, host.history, host.start_defaults)
+        self._orders = Orders(journal, host.history, host.start_defaults, host.instructions)
         journal.follower = self._follow
         self.task: asyncio.Task[None] | None = None
 
@@ -95,7 +95,7 @@ class Runner:
         attachment.prompt_mark = None if state.working else (0, -1)
         position = attachment.performed_seq
         while position < self.journal.last_seq:
-            batch = await self.host.log.store.read(state.id, position, limit=5_000)
+            batch = await self.host.log.store.read(state.id, position, limit=READ_BATCH, max_bytes=READ_BYTES)
             if not batch:
                 break
             for row in batch:
