@@ -403,19 +403,17 @@ class Runner:
             pass
         if found is None:
             await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
-            stderr = launch.stderr_tail() if launch is not None else ""
-            delivered = attachment.delivered(self.journal.state, None)
-            fact = AgentExited(how="lost", stderr=stderr, delivered=delivered)
-        else:
-            how: Any = self._patience.kill_reason or found.how
-            fact = AgentExited(
-                how=how,
-                exit_code=found.exit_code,
-                signal=found.signal,
-                error=found.error,
-                stderr=launch.stderr_tail() if launch is not None else "",
-                delivered=how != "stuck" and attachment.delivered(self.journal.state, found.in_fed),
-            )
+        how: Any = "lost" if found is None else self._patience.kill_reason or found.how
+        in_fed = found.in_fed if found is not None else None
+        fact = AgentExited(
+            how=how,
+            exit_code=found.exit_code if found is not None else None,
+            signal=found.signal if found is not None else None,
+            error=found.error if found is not None else None,
+            stderr=launch.stderr_tail() if launch is not None else "",
+            delivered=how != "stuck" and attachment.delivered(self.journal.state, in_fed),
+            input_bytes=attachment.conversation.prompt_bytes,
+        )
         await self._record_exit(attachment, fact)
 
     async def _record_exit(self, attachment: Attachment, fact: AgentExited) -> None:
