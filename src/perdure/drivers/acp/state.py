@@ -58,6 +58,8 @@ class State(Struct, omit_defaults=True):
     order: StartSession | None = None
     session_id: str | None = None
     capabilities: dict[str, Any] = {}
+    agent_name: str = ""
+    """As the agent calls itself, for the few rules that hold for one agent only."""
     auth_methods: list[str] = []
     settings: list[Setting] = []
     sent: dict[int, Sent] = {}

@@ -20,6 +20,9 @@ from perdure.drivers.base import TurnFinished
 
 STALE_TOOLS_MAX = 256
 
+FORGET_CANCELLED = ("gemini-cli",)
+"""Agents whose own session drops a message whose turn was cancelled, with what was answered to it."""
+
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end_turn",
     "max_tokens": "max_turns",
@@ -118,6 +121,7 @@ class Turns:
                 error_code=code,
                 error_message=message,
                 poisoned=poisoned,
+                forgotten=stop_reason == "cancelled" and state.agent_name in FORGET_CANCELLED,
                 cost_usd=running.usage.get("cost_usd"),
                 input_bytes=running.input_bytes,
             )

@@ -1,0 +1,35 @@
+"""The acp driver's rules for single agents, by the name that the agent gives itself, and what it makes of a bad start."""
+
+import pytest
+
+from perdure.drivers.base import CancelTurn, StartFailed, StartSession, TurnFinished
+from tests.drivers.acp_peer import SESSION, Peer, only
+
+
+def opened(name: str) -> Peer:
+    peer = Peer()
+    peer.order(StartSession("/srv/site"))
+    peer.replies("initialize", {"protocolVersion": 1, "agentInfo": {"name": name, "version": "1"}})
+    peer.replies("session/new", {"sessionId": SESSION})
+    return peer
+
+
+@pytest.mark.parametrize(("name", "forgotten"), [("gemini-cli", True), ("another", False)])
+def test_a_cancelled_turn_is_told_to_be_forgotten_where_the_agent_drops_it(name: str, forgotten: bool) -> None:
+    peer = opened(name)
+    peer.prompt()
+    peer.order(CancelTurn(1))
+    assert only(TurnFinished, peer.ends("cancelled")).forgotten is forgotten
+    peer.prompt(2)
+    assert not only(TurnFinished, peer.ends()).forgotten
+
+
+def test_a_failed_initialize_may_be_tried_in_another_process_and_a_missing_login_may_not() -> None:
+    peer = Peer()
+    peer.order(StartSession("/srv/site"))
+    failed = only(StartFailed, peer.fails("initialize", -32603, "Internal error", {"details": "database is locked"}))
+    assert (failed.code, failed.passing) == ("initialize_refused", True)
+    peer = Peer()
+    peer.order(StartSession("/srv/site"))
+    failed = only(StartFailed, peer.fails("initialize", -32000, "Authentication required"))
+    assert (failed.code, failed.passing) == ("needs_login", False)
