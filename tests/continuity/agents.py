@@ -1,0 +1,196 @@
+"""The real ACP agents, and how each is made to talk to a scripted model: environment, settings, the mode that asks.
+
+Above: stage.py. Below: what `./run agents` installed. Each agent gets a home of its own, a dummy key and the address
+of the model, and nothing of the machine's. Everything that is particular to one agent is said here and nowhere else.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+MODEL = "scripted"
+CONTEXT_TOKENS = 200_000
+
+
+class Place(NamedTuple):
+    """Where one agent runs: the model's address, a home of its own, and its working directory."""
+
+    url: str
+    home: Path
+    workdir: Path
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+
+class Agent(NamedTuple):
+    name: str
+    set_up: Callable[[Place], dict[str, str]]
+    """Writes its settings and returns its environment."""
+    asking_mode: str | None = None
+    """The mode in which it asks before it acts, where that is not the one that it begins in."""
+    asks_before: str = "bash"
+    """What it asks permission for: a shell command, or the writing of a file. Empty: it never asks."""
+    questions: bool = False
+    """It can put a question to the person."""
+    question_setting: tuple[str, str] | None = None
+    """A setting without which it puts none."""
+    young_s: float = 0.0
+    """It can't open a session again that is younger than this."""
+    in_ci: bool = False
+
+
+def environment(agent: Agent, place: Place) -> dict[str, str]:
+    """All that it needs besides the small base that every agent gets."""
+    folders = {
+        f"XDG_{name}_HOME": str(place.home / f".{name.lower()}") for name in ("CONFIG", "DATA", "STATE", "CACHE")
+    }
+    return {"HOME": str(place.home), "NO_PROXY": "127.0.0.1", **folders, **agent.set_up(place)}
+
+
+def _claude(place: Place) -> dict[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": place.url,
+        "ANTHROPIC_API_KEY": "dummy",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_TELEMETRY": "1",
+    }
+
+
+def _codex(place: Place) -> dict[str, str]:
+    place.write(
+        ".codex/config.toml",
+        f'model = "{MODEL}"\nmodel_provider = "{MODEL}"\ncheck_for_update_on_startup = false\n'
+        f'[model_providers.{MODEL}]\nname = "{MODEL}"\nbase_url = "{place.url}/v1"\nwire_api = "responses"\n'
+        'env_key = "SCRIPTED_KEY"\nrequires_openai_auth = false\nsupports_websockets = false\n'
+        f'[projects."{place.workdir}"]\ntrust_level = "trusted"\n',
+    )
+    return {"CODEX_HOME": str(place.home / ".codex"), "SCRIPTED_KEY": "dummy", "NO_BROWSER": "1"}
+
+
+def _opencode(place: Place) -> dict[str, str]:
+    limit = {"context": CONTEXT_TOKENS, "output": 8192}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": MODEL,
+        "options": {"baseURL": f"{place.url}/v1", "apiKey": "dummy"},
+        "models": {MODEL: {"name": MODEL, "limit": limit}},
+    }
+    settings = {
+        "provider": {MODEL: provider},
+        "model": f"{MODEL}/{MODEL}",
+        "small_model": f"{MODEL}/{MODEL}",
+        "autoupdate": False,
+        "share": "disabled",
+        "permission": {"edit": "ask", "bash": "ask"},
+    }
+    place.write(".config/opencode/opencode.json", json.dumps(settings))
+    return {
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    }
+
+
+def _gemini(place: Place) -> dict[str, str]:
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
+        "general": {"enableAutoUpdate": False, "disableAutoUpdate": True, "disableUpdateNag": True},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+    }
+    place.write(".gemini/settings.json", json.dumps(settings))
+    return {
+        "GEMINI_API_KEY": "dummy",
+        "GOOGLE_GEMINI_BASE_URL": place.url,
+        "GEMINI_CLI_NO_RELAUNCH": "true",
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    }
+
+
+def _qwen(place: Place) -> dict[str, str]:
+    settings = {
+        "security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": False}},
+        "general": {"enableAutoUpdate": False, "disableAutoUpdate": True},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+    }
+    place.write(".qwen/settings.json", json.dumps(settings))
+    return {
+        "OPENAI_API_KEY": "dummy",
+        "OPENAI_BASE_URL": f"{place.url}/v1",
+        "OPENAI_MODEL": MODEL,
+        "QWEN_CODE_NO_RELAUNCH": "true",
+    }
+
+
+def _copilot(place: Place) -> dict[str, str]:
+    return {
+        "COPILOT_PROVIDER_BASE_URL": f"{place.url}/v1",
+        "COPILOT_PROVIDER_TYPE": "openai",
+        "COPILOT_PROVIDER_API_KEY": "dummy",
+        "COPILOT_MODEL": MODEL,
+        "COPILOT_OFFLINE": "true",
+        "COPILOT_AUTO_UPDATE": "false",
+        "COPILOT_HOME": str(place.home / ".copilot"),
+    }
+
+
+def _vibe(place: Place) -> dict[str, str]:
+    place.write(
+        ".vibe/config.toml",
+        f'active_model = "{MODEL}"\nenable_telemetry = false\nenable_update_checks = false\n'
+        "enable_auto_update = false\n"
+        f'[[providers]]\nname = "{MODEL}"\napi_base = "{place.url}/v1"\napi_key_env_var = "SCRIPTED_KEY"\n'
+        'api_style = "openai"\nbackend = "generic"\n'
+        f'[[models]]\nname = "{MODEL}"\nprovider = "{MODEL}"\nalias = "{MODEL}"\n',
+    )
+    return {"VIBE_HOME": str(place.home / ".vibe"), "SCRIPTED_KEY": "dummy"}
+
+
+def _fast_agent(place: Place) -> dict[str, str]:
+    # It reads its settings from the directory that it is started in.
+    settings = f'generic:\n  api_key: dummy\n  base_url: "{place.url}/v1"\n'
+    (place.workdir / "fastagent.config.yaml").write_text(settings)
+    return {}
+
+
+def _hermes(place: Place) -> dict[str, str]:
+    place.write(
+        ".hermes/config.yaml",
+        f"model:\n  default: {MODEL}\n  provider: custom\n  base_url: {place.url}/v1\n",
+    )
+    return {
+        "HERMES_HOME": str(place.home / ".hermes"),
+        "OPENAI_API_KEY": "dummy",
+        "OPENAI_BASE_URL": f"{place.url}/v1",
+    }
+
+
+_ALL = (
+    Agent("claude-acp", _claude, questions=True, in_ci=True),
+    Agent(
+        "codex",
+        _codex,
+        asking_mode="read-only",
+        questions=True,
+        question_setting=("collaboration_mode", "plan"),
+        in_ci=True,
+    ),
+    Agent("vibe", _vibe, asking_mode="ask", in_ci=True),
+    Agent("opencode", _opencode),
+    # Its files are named by the minute: a session that is opened again in the minute of its making overwrites itself.
+    Agent("gemini", _gemini, young_s=61),
+    Agent("qwen", _qwen, asking_mode="default"),
+    Agent("copilot", _copilot),
+    Agent("fast-agent", _fast_agent, asks_before=""),
+    Agent("hermes", _hermes, asks_before="write"),
+)
+
+AGENTS: dict[str, Agent] = {agent.name: agent for agent in _ALL}
+CI_AGENTS = tuple(agent.name for agent in _ALL if agent.in_ci)
