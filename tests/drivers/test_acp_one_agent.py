@@ -1,4 +1,4 @@
-"""The acp driver's rules for single agents, by the name that the agent gives itself, and what it makes of a bad start."""
+"""Rules of the acp driver for single agents, by the name that each gives itself, and what it makes of a bad start."""
 
 import pytest
 
