@@ -7,7 +7,7 @@ of the model, and nothing of the machine's. Everything that is particular to one
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 MODEL = "scripted"
 CONTEXT_TOKENS = 200_000
@@ -33,15 +33,27 @@ class Agent(NamedTuple):
     """Writes its settings and returns its environment."""
     asking_mode: str | None = None
     """The mode in which it asks before it acts, where that is not the one that it begins in."""
-    asks_before: str = "bash"
-    """What it asks permission for: a shell command, or the writing of a file. Empty: it never asks."""
-    questions: bool = False
-    """It can put a question to the person."""
-    question_setting: tuple[str, str] | None = None
-    """A setting without which it puts none."""
+    runs: str = "bash {command}"
+    """How its model runs a shell command, so that a permission is needed where that can be."""
+    asks: Literal["before commands", "before edits", "never"] = "before commands"
+    asks_at_once: bool = False
+    """Of two such calls in one answer it asks at once, and not for one after the other."""
+    question: str = ""
+    """What the model does to have the person asked for a colour, red or blue. Empty: the agent can't ask."""
+    question_settings: dict[str, str] = {}
+    """Settings without which it doesn't."""
     young_s: float = 0.0
     """It can't open a session again that is younger than this."""
+    remark: str = ""
+    """What a person should know of its ways, for the page."""
     in_ci: bool = False
+
+    def makes(self, file: Path) -> str:
+        """What its model is told to do to make a file, with a permission."""
+        return f"write {file} made" if self.asks == "before edits" else self.running(f"touch {file}")
+
+    def running(self, command: str) -> str:
+        return self.runs.replace("{command}", command)
 
 
 def environment(agent: Agent, place: Place) -> dict[str, str]:
@@ -172,14 +184,19 @@ def _hermes(place: Place) -> dict[str, str]:
     }
 
 
+_QUESTION = "ask Which colour? | red | blue"
+
 _ALL = (
-    Agent("claude-acp", _claude, questions=True, in_ci=True),
+    Agent("claude-acp", _claude, question=_QUESTION, in_ci=True),
     Agent(
         "codex",
         _codex,
         asking_mode="read-only",
-        questions=True,
-        question_setting=("collaboration_mode", "plan"),
+        runs='tool exec_command {"cmd": "{command}", "sandbox_permissions": "require_escalated", '
+        '"justification": "scripted"}',
+        question='tool request_user_input {"questions": [{"header": "Colour", "id": "colour", "question": '
+        '"Which colour?", "options": [{"label": "red", "description": "r"}, {"label": "blue", "description": "b"}]}]}',
+        question_settings={"collaboration_mode": "plan"},
         in_ci=True,
     ),
     Agent("vibe", _vibe, asking_mode="ask", in_ci=True),
@@ -188,8 +205,8 @@ _ALL = (
     Agent("gemini", _gemini, young_s=61),
     Agent("qwen", _qwen, asking_mode="default"),
     Agent("copilot", _copilot),
-    Agent("fast-agent", _fast_agent, asks_before=""),
-    Agent("hermes", _hermes, asks_before="write"),
+    Agent("fast-agent", _fast_agent, asks="never"),
+    Agent("hermes", _hermes, asks="before edits"),
 )
 
 AGENTS: dict[str, Agent] = {agent.name: agent for agent in _ALL}

@@ -74,11 +74,10 @@ def server_killed_in_a_turn(stage: Stage) -> list[Said]:
 
 def suspended_and_woken(stage: Stage) -> list[Said]:
     session = stage.session(limits={"idle_timeout_s": 1})
-    stage.turn(session, "say one")
-    stage.suspended(session)
-    stage.grown_up()
-    stage.turn(session, "say two")
-    stage.suspended(session)
+    for text in ("say one", "say two"):
+        stage.turn(session, text)
+        stage.suspended(session)
+        stage.grown_up()
     return [Said(session, ["say one", "say two"])]
 
 

@@ -90,6 +90,16 @@ class Stage:
         assert lines[-1:] == ["recall"], lines
         return lines[:-1]
 
+    def configure(self, session: str, config_id: str, value: str) -> None:
+        """Until the agent has confirmed it."""
+        self.server.post(f"/api/sessions/{session}/config", {"config_id": config_id, "value": value}, expect=200)
+
+        def confirmed() -> bool:
+            told = [event for event in self.events(session, "config") if event["config_id"] == config_id]
+            return bool(told) and told[-1]["value"] == value
+
+        eventually(confirmed, f"{config_id} is {value}: {self.codes(session)}", WAIT_S)
+
     def abort(self, session: str) -> None:
         self.server.post(f"/api/sessions/{session}/abort", expect=202)
 

@@ -33,3 +33,11 @@ def test_a_failed_initialize_may_be_tried_in_another_process_and_a_missing_login
     peer.order(StartSession("/srv/site"))
     failed = only(StartFailed, peer.fails("initialize", -32000, "Authentication required"))
     assert (failed.code, failed.passing) == ("needs_login", False)
+
+
+def test_a_cancelled_prompt_that_is_answered_with_an_error_costs_the_process_and_its_session() -> None:
+    peer = opened("another")
+    peer.prompt()
+    peer.order(CancelTurn(1))
+    ended = only(TurnFinished, peer.fails("session/prompt", -32603, "Internal error"))
+    assert (ended.stop_reason, ended.leaves, ended.forgotten) == ("cancelled", True, True)

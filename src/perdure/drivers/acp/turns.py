@@ -95,15 +95,23 @@ class Turns:
             self._use(running, content.result_figures(result))
             self.finish(_STOP_REASONS.get(str(result.get("stopReason")), "end_turn"))
         elif running.cancelled:
-            self.finish("cancelled")
+            # hermes says so while it still works, and takes the next prompt for one to be queued: the process is let
+            # go, and its session is not relied on.
+            self.finish("cancelled", broken=True)
         else:
             code, poisoned = prompt_fault(failure)
             self.finish("failed", code, failure.sentence, poisoned)
         self.send_next()
 
     def finish(
-        self, stop_reason: StopReason, code: str | None = None, message: str | None = None, poisoned: bool = False
+        self,
+        stop_reason: StopReason,
+        code: str | None = None,
+        message: str | None = None,
+        poisoned: bool = False,
+        broken: bool = False,
     ) -> None:
+        """`broken`: nobody knows what the process does now, and what its session holds."""
         state, running = self._state, self._state.running
         if running is None:
             return
@@ -121,7 +129,8 @@ class Turns:
                 error_code=code,
                 error_message=message,
                 poisoned=poisoned,
-                forgotten=stop_reason == "cancelled" and state.agent_name in FORGET_CANCELLED,
+                forgotten=broken or (stop_reason == "cancelled" and state.agent_name in FORGET_CANCELLED),
+                leaves=broken,
                 cost_usd=running.usage.get("cost_usd"),
                 input_bytes=running.input_bytes,
             )
