@@ -79,7 +79,7 @@ class Writer:
         await self._observe(TurnFinished(number, "end_turn"))
 
     async def close(self) -> None:
-        await self._observe(AgentExited(how="ended", exit_code=0, expected=True), phase="gone")
+        await self._observe(AgentExited(how="ended", exit_code=0), phase="gone")
 
 
 async def write_sessions(database: Path, lengths: list[int], workdir: Path) -> dict[int, str]:

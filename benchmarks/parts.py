@@ -16,8 +16,7 @@ def scripts(quick: bool) -> list[list[str]]:
     return [
         ["keeper_throughput.py", "200000" if quick else "1000000"],
         ["store_throughput.py", "--seconds", "0.5" if quick else "2"],
-        ["acp_parse.py", "--updates", "20000" if quick else "200000"],
-        ["claude_parse.py", "--deltas", "20000" if quick else "200000"],
+        ["parse.py", "--lines", "20000" if quick else "200000"],
     ]
 
 

@@ -1,21 +1,28 @@
 """Mistakes in the configuration are noticed at the start, and told in a sentence that says where."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from perdure.config import ConfigError, load
-from perdure.server import serve
-from tests.harness import LiveServer
+from tests.harness import SOURCE, WAIT_S, LiveServer
 
 MISSPELT_RULE = '{tool = "Bash", patern = "git status*", action = "allow"}'
 
 
-def refused(data: Path, text: str, capsys: pytest.CaptureFixture[str], database: str | None = None) -> str:
+def refused(data: Path, text: str, *options: str) -> str:
     """What a server says that does not start with this perdure.toml."""
     (data / "perdure.toml").write_text(text)
-    assert serve(host="127.0.0.1", port=0, data=data, database=database) == 1
-    return capsys.readouterr().err
+    command = [sys.executable, "-m", "perdure", "serve", "--port", "0", "--data", str(data), *options]
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -28,17 +35,13 @@ def refused(data: Path, text: str, capsys: pytest.CaptureFixture[str], database:
         ("[server\n", "is not valid TOML"),
     ],
 )
-def test_a_setting_that_can_not_be_used_is_told_where_it_stands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
-) -> None:
-    assert told in refused(tmp_path, text, capsys)
+def test_a_setting_that_can_not_be_used_is_told_where_it_stands(tmp_path: Path, text: str, told: str) -> None:
+    assert told in refused(tmp_path, text)
 
 
 @pytest.mark.parametrize("database", ["sqlite:other.db", "postgresql://host/perdure"])
-def test_a_database_that_is_not_supported_is_refused_and_not_ignored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], database: str
-) -> None:
-    assert "leave --database" in refused(tmp_path, "", capsys, database)
+def test_a_database_that_is_not_supported_is_refused_and_not_ignored(tmp_path: Path, database: str) -> None:
+    assert "leave --database" in refused(tmp_path, "", "--database", database)
     assert not (tmp_path / "perdure.db").exists()
 
 

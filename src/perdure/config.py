@@ -205,7 +205,7 @@ class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     limits: Annotated[Limits, Meta(description="Where its clocks differ from the server's.")] = msgspec.field(
         default_factory=Limits
     )
-    instructions: Annotated[str | None, Meta(description="Kept with the project for later use.")] = None
+    instructions: Annotated[str | None, Meta(description="Told to the agent with each message.")] = None
     kickoff: Annotated[str | None, Meta(description="A template for a session's first message.")] = None
     history_scope: Annotated[Literal["all", "agent"], Meta(description="What an agent is given of the history.")] = (
         "all"

@@ -122,3 +122,14 @@ def test_tools_are_told_as_lines_and_people_read_them_in_markdown() -> None:
     for line in ("# Session", "## 1. You", "do it", "> hm", "- `Bash` ls (completed)", "- [x] look", "- [ ] act"):
         assert line in page.splitlines()
     assert "**Error:** Out of credit." in page
+
+
+@pytest.mark.parametrize("context", ["live", "resumed", "fresh"])
+def test_instructions_go_with_each_message_whatever_the_agent_holds(context: str) -> None:
+    sent = compose(context, None, [], "hello", "Speak like a pirate.")
+    assert "Speak like a pirate." in sent
+    assert unwrap(sent) == ([], "hello")
+
+
+def test_nothing_is_put_before_a_command_of_the_agents_own() -> None:
+    assert compose("live", None, [], "/compact", "Speak like a pirate.") == "/compact"

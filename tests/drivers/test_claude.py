@@ -524,6 +524,21 @@ def test_a_background_task_begins_a_turn_of_its_own(peer: Peer) -> None:
     assert (end.turn, end.stop_reason) == (0, "end_turn")
 
 
+def test_tasks_that_end_together_are_all_told(peer: Peer) -> None:
+    peer.prompted()
+    peer.says(*(system("task_started", task_id=task, tool_use_id=task) for task in ("b1", "b2")), result())
+    ended = (system("task_notification", task_id=task, summary=f"{task} is done") for task in ("b1", "b2"))
+    seen = peer.says(*ended, init(), start("a"), piece("Both are done."))
+    assert only(TurnBegun, seen).message == "b1 is done\nb2 is done"
+
+
+def test_with_a_process_per_turn_people_are_told_that_its_tasks_end_with_it() -> None:
+    peer = Peer(ClaudeResumeDriver())
+    peer.prompted()
+    seen = peer.says(system("task_started", task_id="b1", tool_use_id="t1"), result())
+    assert [one.code for one in all_of(System, seen)] == ["background_ended"]
+
+
 def test_a_prompt_waits_for_the_agents_own_turn(peer: Peer) -> None:
     peer.open()
     peer.says(start("a"), piece("By the way"))

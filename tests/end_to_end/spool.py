@@ -118,7 +118,7 @@ class Recordings:
         self.newest: RecordedLaunch | None = None
         self.plan: dict[str, Any] = {}
 
-    def create(self, root: Path, spec: LaunchSpec) -> RecordedLaunch:
+    def create(self, root: Path, spec: LaunchSpec, files: dict[str, str] | None = None) -> RecordedLaunch:
         return self.handle()
 
     def handle(self) -> RecordedLaunch:

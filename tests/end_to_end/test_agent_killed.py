@@ -27,6 +27,7 @@ def test_a_turn_whose_processes_are_killed_fails_and_keeps_what_it_said(server: 
     assert (found["state"], found["status"]) == ("idle", "running")
     turn = server.transcript(session)[-1]
     assert (turn["stop_reason"], server.text(session, 2)) == ("failed", "half of it")
+    assert turn["input_bytes"] > len("say half of it\nhang")
     log = server.log(session)
     assert closed_order(log, 2) == ["user_message", "turn_start", "error", "turn_end", "waiting_for_input"]
     assert next(event for event in log if event["type"] == "error")["code"] == "agent_exited"

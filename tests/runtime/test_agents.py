@@ -9,8 +9,9 @@ import pytest
 
 from perdure.config import AgentSettings
 from perdure.core.errors import Refused
-from perdure.core.observations import SessionOpened
-from perdure.runtime.agents import NOT_LOGGED_IN, Abilities, Agents, Program
+from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
+from perdure.runtime.abilities import Abilities
+from perdure.runtime.agents import Agents, Program
 from perdure.runtime.catalogue import CATALOGUE
 from perdure.stores.sqlite import SqliteStore
 from tests.runtime.programs import claude, program, times_asked, touched
@@ -203,22 +204,38 @@ def opened(**capabilities: Any) -> SessionOpened:
 def test_an_agent_that_says_at_its_start_that_nobody_is_logged_in_needs_a_login(make: Make, bin_path: Path) -> None:
     claude(bin_path / "claude")
     agents = make()
-    agents.abilities["claude"] = Abilities().said(opened(logged_in=False))
+    agents.abilities["claude"] = Abilities().after(opened(logged_in=False))
     shown = agents.public("claude")
     assert shown["state"] == "needs_login" and "/login" in shown["reason"]
     # It may be started all the same: how else would it be found out that somebody logged in?
     assert agents.require("claude")
 
 
-def test_a_login_that_is_there_ends_that_but_not_what_a_turn_found_out() -> None:
-    assert Abilities(login_problem=NOT_LOGGED_IN).said(opened(logged_in=True)).login_problem is None
-    assert Abilities(login_problem="expired").said(opened(logged_in=True)).login_problem == "expired"
-    assert Abilities(login_problem="expired").said(opened()).login_problem == "expired"
+def problem_after(*facts: SessionOpened | StartFailed | TurnFinished) -> str | None:
+    known = Abilities()
+    for fact in facts:
+        known = known.after(fact)
+    return known.login_problem
+
+
+def test_a_login_is_good_again_when_what_it_kept_from_happening_happens() -> None:
+    refused, expired = StartFailed("needs_login", "Sign in."), TurnFinished(1, "failed", "needs_login", "expired")
+    assert problem_after(opened(logged_in=False), opened(logged_in=True)) is None
+    assert problem_after(refused, opened()) is None
+    assert problem_after(expired, opened(logged_in=True)) == "expired"
+    assert problem_after(expired, opened(), TurnFinished(2, "end_turn")) is None
+
+
+def test_another_failure_says_nothing_of_a_login() -> None:
+    refused, expired = StartFailed("needs_login", "Sign in."), TurnFinished(1, "failed", "needs_login", "expired")
+    assert problem_after(refused, StartFailed("protocol", "odd")) == "Sign in."
+    assert problem_after(expired, TurnFinished(2, "failed", "api_unavailable", "busy")) == "expired"
+    assert problem_after(expired, TurnFinished(2, "cancelled")) == "expired"
 
 
 def test_what_an_agent_adds_later_does_not_take_its_models_away() -> None:
-    first = Abilities().said(SessionOpened("native", False, models={"a": 1}, modes={"b": 2}))
-    later = first.said(opened(version="2.1.325", features=["x"]))
+    first = Abilities().after(SessionOpened("native", False, models={"a": 1}, modes={"b": 2}))
+    later = first.after(opened(version="2.1.325", features=["x"]))
     assert (later.models, later.modes, later.version) == ({"a": 1}, {"b": 2}, "2.1.325")
 
 
@@ -244,10 +261,13 @@ async def test_a_known_acp_agent_tells_its_version_without_being_started(make: M
 
 
 async def test_an_acp_agent_that_does_not_tell_its_version_can_be_used(make: Make, bin_path: Path) -> None:
-    path = program(bin_path / "gemini", "exit 1")
+    path = claude(bin_path / "gemini", more="exit 1")
     agents = make()
-    assert await agents.ready("gemini") == Program(str(path), ["--acp"])
+    await agents.probe()
+    for _ in range(3):
+        assert await agents.ready("gemini") == Program(str(path), ["--acp"])
     assert agents.public("gemini")["state"] == "ready"
+    assert times_asked(path) == 1
 
 
 async def test_a_program_of_an_unknown_name_is_never_run_to_ask_for_its_version(make: Make, bin_path: Path) -> None:

@@ -74,11 +74,6 @@ def test_a_damaged_boot_file_is_no_reason_to_fail(tmp_path: Path) -> None:
     assert DataDirectory(tmp_path).epoch(1) == 0
 
 
-def test_the_longest_mount_point_names_the_file_system(tmp_path: Path) -> None:
-    assert module.file_system(Path("/proc/self")) == "proc"
-    assert module.file_system(tmp_path) not in ("", "proc")
-
-
 def test_the_epoch_moves_when_a_backup_of_the_database_was_put_back(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     assert directory.epoch(7) == 0

@@ -5,7 +5,7 @@ Below: nothing. It is not where anything is kept, and it never joins across a bl
 the text that a reader puts together is the same before and after.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -25,10 +25,6 @@ class Joined(Struct, frozen=True):
     seq: int
     body: bytes
     cuts: list[int]
-
-
-Split = Callable[[bytes, int], bytes]
-"""(body, n): the same event with the first n characters of its delta left out."""
 
 
 class Row(Protocol):

@@ -95,6 +95,4 @@ class AgentExited(Struct, frozen=True):
     stderr: str = ""
     delivered: bool = True
     """Whether the running turn's prompt may have reached the agent. Only if surely not is the turn tried again."""
-    expected: bool = False
-    """A process that ends after each turn did just that."""
     input_bytes: int | None = None

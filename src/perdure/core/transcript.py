@@ -64,15 +64,16 @@ def answer_text(view: TurnView) -> str:
     return "".join(pieces).strip("\n")
 
 
-def compose(context: str, history: History | None, turns: Iterable[int], message: str) -> str:
-    """What is sent to the agent: the message alone where it holds the context, else all of the conversation."""
-    if context != "fresh":
-        return message
-    if history is None:
-        assert not list(turns), "a fresh turn is told the turns before it"
-        return message
+def compose(context: str, history: History | None, turns: Iterable[int], message: str, instructions: str = "") -> str:
+    """What is sent to the agent: the message alone where it holds the context, else all of the conversation.
+    Instructions go with each message, so that they are never lost with a context. A command of the agent's own must
+    stay at the beginning: nothing is put before it."""
+    note = "" if message.startswith("/") else instructions
+    if context != "fresh" or history is None:
+        assert context != "fresh" or not list(turns), "a fresh turn is told the turns before it"
+        return wrap([], message, note=note) if note else message
     entries = history.entries(turns)
-    return wrap(entries, message) if entries else message
+    return wrap(entries, message, note=note) if entries or note else message
 
 
 def markdown(title: str, history: History, turns: Iterable[int]) -> str:

@@ -124,6 +124,11 @@ class Conversation(Protocol):
 
     def dump(self) -> bytes: ...
 
+    @property
+    def prompt_bytes(self) -> int | None:
+        """The size of the prompt that the agent is working on, if there is one."""
+        ...
+
 
 LAUNCH_FOLDER = "{launch}/"
 
@@ -143,8 +148,6 @@ class Driver(Protocol):
     name: str
     process_per_turn: bool
     """The process ends by itself after each turn (and that is not an error)."""
-    reopens: bool
-    """After ResumeRefused the same process can open a new session; else it is launched anew."""
 
     def command(self, argv: list[str], order: StartSession, launch_id: str) -> Command:
         """The command line and extra environment for a launch, from the agent's configured command."""

@@ -17,9 +17,9 @@ import msgspec
 
 from perdure.config import AgentSettings, ConfigError, load
 from perdure.core.errors import Refused
-from perdure.core.observations import SessionOpened
 from perdure.core.resume import AgentFacts
 from perdure.drivers import DRIVERS
+from perdure.runtime.abilities import NOT_LOGGED_IN, Abilities
 from perdure.runtime.catalogue import CATALOGUE, CLAUDE, TELL_THEIR_VERSION, Entry
 from perdure.runtime.probe import OLDEST_CLAUDE, Probed, ask_version, fingerprint_of
 from perdure.stores.base import Store
@@ -56,38 +56,7 @@ behind a proxy, an agent that does not know of it reaches nothing."""
 EITHER_CLAUDE = "claude"
 """The name in a configuration for both Claude drivers."""
 
-
 INSTALLERS = {"npx": "It comes with Node.js: install that", "uvx": "It comes with uv: install that"}
-NOT_LOGGED_IN = f"Nobody is logged in: {CLAUDE.login}, or give it a key in its env."
-
-
-class Abilities(msgspec.Struct, kw_only=True):
-    """What an agent said of itself when it was last started."""
-
-    can_resume: bool = True
-    version: str | None = None
-    capabilities: dict[str, Any] = {}
-    models: dict[str, Any] | None = None
-    modes: dict[str, Any] | None = None
-    login_problem: str | None = None
-    """What it said when it could not work for want of a login; None once it could."""
-
-    def said(self, fact: SessionOpened) -> "Abilities":
-        """What is known after it opened a session. Who it says it is logged in as may be told then; whether that login
-        is good is known by the next turn."""
-        said, problem = fact.capabilities, self.login_problem
-        if said.get("logged_in") is False:
-            problem = NOT_LOGGED_IN
-        elif said.get("logged_in") is True and problem == NOT_LOGGED_IN:
-            problem = None
-        return Abilities(
-            can_resume=bool(said.get("can_resume", True)),
-            version=said.get("version") or self.version,
-            capabilities=said,
-            models=fact.models or self.models,
-            modes=fact.modes or self.modes,
-            login_problem=problem,
-        )
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -227,8 +196,9 @@ class Agents:
         return program
 
     async def ready(self, name: str) -> Program:
-        """The same, when it is about to be used: what is not known of its programs, or was bad, is asked first."""
-        if name in self._agents:
+        """The same, when it is about to be used. What is not known of a Claude's programs, or was bad, is asked first;
+        of others a version is nice to know, and nothing that they wait for."""
+        if name in self._agents and self._is_claude(name):
             await self._probe(name, until_fit=True)
         return self.require(name)
 
@@ -241,15 +211,20 @@ class Agents:
 
     async def _probe(self, name: str, *, until_fit: bool = False) -> None:
         async with self._asking[name]:
-            for program in self._programs(name) if name in self._agents else ():
-                known = self._known(name, program)
-                arguments = self._asked_with(name, program)
-                if arguments is not None and (known is None or not known.lasts):
-                    oldest = OLDEST_CLAUDE if self._is_claude(name) else ()
-                    known = await ask_version(program.binary, arguments, self.environment(name), oldest)
-                    if known.state == "ready" or self._is_claude(name):
+            if name not in self._agents:
+                return  # perdure.toml was read again meanwhile
+            is_claude, environment = self._is_claude(name), self.environment(name)
+            asked = [(program, self._asked_with(name, program)) for program in self._programs(name)]
+            for program, arguments in asked:
+                if arguments is None:
+                    continue
+                known = self.probed.get(fingerprint_of(program.binary, arguments))
+                if known is None or not known.lasts:
+                    oldest = OLDEST_CLAUDE if is_claude else ()
+                    known = await ask_version(program.binary, arguments, environment, oldest)
+                    if known.state == "ready" or is_claude:
                         self.probed[known.fingerprint] = known
-                if until_fit and (known is None or known.state == "ready"):
+                if until_fit and known.state == "ready":
                     return
 
     def _asked_with(self, name: str, program: Program) -> list[str] | None:

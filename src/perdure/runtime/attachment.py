@@ -17,7 +17,7 @@ from perdure.stores.base import Checkpoint
 
 READ_BYTES = 256 * 1024
 
-Phase = Literal["launching", "live", "closing", "gone"]
+Phase = Literal["launching", "live", "gone"]
 
 
 class Attachment:

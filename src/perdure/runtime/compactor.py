@@ -9,12 +9,10 @@ import logging
 
 from perdure.core.compaction import join_runs
 from perdure.core.errors import StoreError
-from perdure.runtime.log import Log
+from perdure.runtime.log import READ_BATCH, READ_BYTES, Log
 from perdure.stores.base import Stored
 
 logger = logging.getLogger(__name__)
-
-READ_BATCH = 5_000
 
 
 class Compactor:
@@ -52,7 +50,9 @@ class Compactor:
     async def _compact(self, session_id: str, after: int) -> None:
         rows: list[Stored] = []
         ended = False
-        while not ended and (batch := await self._log.store.read(session_id, after, limit=READ_BATCH)):
+        while not ended and (
+            batch := await self._log.store.read(session_id, after, limit=READ_BATCH, max_bytes=READ_BYTES)
+        ):
             for row in batch:
                 rows.append(row)
                 ended = row.type == "turn_end"

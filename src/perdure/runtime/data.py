@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from perdure.runtime.filesystem import NETWORK_FILE_SYSTEMS, file_system
 
-NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs"}
+logger = logging.getLogger(__name__)
 
 
 class DataError(Exception):
@@ -134,20 +134,3 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return "unknown"
-
-
-def file_system(path: Path) -> str:
-    """The kind of file system a path is on, where the system says so."""
-    try:
-        mounts = Path("/proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return ""
-    found, best = "", ""
-    real = os.path.realpath(path)
-    for line in mounts:
-        fields = line.split()
-        if len(fields) >= 3:
-            place = fields[1].replace("\\040", " ")
-            if (real == place or real.startswith(place.rstrip("/") + "/")) and len(place) >= len(best):
-                best, found = place, fields[2]
-    return found

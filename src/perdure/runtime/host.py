@@ -27,12 +27,14 @@ from perdure.drivers import DRIVERS
 from perdure.drivers.base import CloseSession
 from perdure.drivers.lines import MAX_LINE_BYTES
 from perdure.runtime import processes
-from perdure.runtime.agents import Abilities, Agents
+from perdure.runtime.abilities import Abilities
+from perdure.runtime.agents import Agents
 from perdure.runtime.attachment import READ_BYTES, Attachment
 from perdure.runtime.clocks import Clocks
 from perdure.runtime.compactor import Compactor
 from perdure.runtime.launch import Launch, LaunchLimits
-from perdure.runtime.log import Journal, Log
+from perdure.runtime.log import READ_BATCH, Journal, Log
+from perdure.runtime.log import READ_BYTES as LOG_READ_BYTES
 from perdure.runtime.projects import Projects
 from perdure.runtime.runner import Runner
 from perdure.runtime.slots import Slots
@@ -43,7 +45,6 @@ logger = logging.getLogger(__name__)
 SPAWNS_AT_ONCE = 4
 RETIRE_EXTRA_S = 10.0
 SWEEP_GRACE_S = 0.5
-READ_BATCH = 5_000
 DISK_REPORT_S = 60.0
 
 
@@ -241,19 +242,16 @@ class Host:
         joined.pop("env", None)
         return state.model or settings.model, state.mode or settings.mode, joined
 
+    def instructions(self, state: st.Session) -> str:
+        return self.projects.instructions(state.project)
+
     def environment(self, state: st.Session, agent: str) -> dict[str, str]:
         return {**self.agents.environment(agent), **self.projects.options(state.project).env}
 
-    def learn(self, agent: str, fact: Any) -> None:
+    def learn(self, agent: str, fact: SessionOpened | StartFailed | TurnFinished) -> None:
         """Keep what an agent says of itself, so that the next decision and the agent list know it."""
         before = self.agents.abilities.get(agent, Abilities())
-        known = before
-        if isinstance(fact, SessionOpened):
-            known = before.said(fact)
-        elif isinstance(fact, TurnFinished | StartFailed):
-            code = fact.error_code if isinstance(fact, TurnFinished) else fact.code
-            message = fact.error_message if isinstance(fact, TurnFinished) else fact.message
-            known = msgspec.structs.replace(before, login_problem=message if code == "needs_login" else None)
+        known = before.after(fact)
         if before != known:
             self.agents.abilities[agent] = known
             body = msgspec.json.encode(known)
@@ -262,7 +260,7 @@ class Host:
     async def history(self, session_id: str) -> History:
         history = History()
         position = 0
-        while batch := await self.log.store.read(session_id, position, limit=READ_BATCH):
+        while batch := await self.log.store.read(session_id, position, limit=READ_BATCH, max_bytes=LOG_READ_BYTES):
             for row in batch:
                 history.fold(ev.decode(row.body))
             position = batch[-1].seq

@@ -18,10 +18,17 @@ Defaults = Callable[[Session, str], tuple[str | None, str | None, dict[str, Any]
 
 
 class Orders:
-    def __init__(self, journal: Journal, history: Callable[[str], Awaitable[History]], defaults: Defaults) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        history: Callable[[str], Awaitable[History]],
+        defaults: Defaults,
+        instructions: Callable[[Session], str],
+    ) -> None:
         self._journal = journal
         self._history = history
         self._defaults = defaults
+        self._instructions = instructions
 
     async def of(self, event: ev.Event) -> list[Order]:
         state, turn = self._journal.state, self._journal.state.turn
@@ -59,6 +66,6 @@ class Orders:
         return SendPrompt(
             turn=turn.turn,
             message_id=turn.message_id,
-            text=compose(turn.context, history, earlier, message["text"]),
+            text=compose(turn.context, history, earlier, message["text"], self._instructions(state)),
             attachments=tuple(message["attachments"]),
         )

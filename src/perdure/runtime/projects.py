@@ -77,6 +77,10 @@ class Projects:
         settings = self.all().get(project) if project else None
         return settings.limits if settings else Limits()
 
+    def instructions(self, project: str | None) -> str:
+        settings = self.all().get(project) if project else None
+        return (settings.instructions or "") if settings else ""
+
     def runner_mode(self, project: str | None) -> str | None:
         settings = self.all().get(project) if project else None
         return settings.runner_mode if settings else None

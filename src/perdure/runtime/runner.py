@@ -24,7 +24,7 @@ from perdure.drivers.base import LAUNCH_FOLDER, CancelTurn, Command, SendPrompt
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
 from perdure.runtime.launch import Launch, LaunchSpec
-from perdure.runtime.log import Journal
+from perdure.runtime.log import READ_BATCH, READ_BYTES, Journal
 from perdure.runtime.orders import Orders
 from perdure.runtime.patience import Patience
 from perdure.runtime.starting import plan_start
@@ -57,7 +57,7 @@ class Runner:
         self._patience = Patience(host.settings, host.log.now())
         self._faults = 0
         self._long_orphan = False
-        self._orders = Orders(journal, host.history, host.start_defaults)
+        self._orders = Orders(journal, host.history, host.start_defaults, host.instructions)
         journal.follower = self._follow
         self.task: asyncio.Task[None] | None = None
 
@@ -95,7 +95,7 @@ class Runner:
         attachment.prompt_mark = None if state.working else (0, -1)
         position = attachment.performed_seq
         while position < self.journal.last_seq:
-            batch = await self.host.log.store.read(state.id, position, limit=5_000)
+            batch = await self.host.log.store.read(state.id, position, limit=READ_BATCH, max_bytes=READ_BYTES)
             if not batch:
                 break
             for row in batch:
@@ -403,19 +403,17 @@ class Runner:
             pass
         if found is None:
             await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
-            stderr = launch.stderr_tail() if launch is not None else ""
-            delivered = attachment.delivered(self.journal.state, None)
-            fact = AgentExited(how="lost", stderr=stderr, delivered=delivered)
-        else:
-            how: Any = self._patience.kill_reason or found.how
-            fact = AgentExited(
-                how=how,
-                exit_code=found.exit_code,
-                signal=found.signal,
-                error=found.error,
-                stderr=launch.stderr_tail() if launch is not None else "",
-                delivered=how != "stuck" and attachment.delivered(self.journal.state, found.in_fed),
-            )
+        how: Any = "lost" if found is None else self._patience.kill_reason or found.how
+        in_fed = found.in_fed if found is not None else None
+        fact = AgentExited(
+            how=how,
+            exit_code=found.exit_code if found is not None else None,
+            signal=found.signal if found is not None else None,
+            error=found.error if found is not None else None,
+            stderr=launch.stderr_tail() if launch is not None else "",
+            delivered=how != "stuck" and attachment.delivered(self.journal.state, in_fed),
+            input_bytes=attachment.conversation.prompt_bytes,
+        )
         await self._record_exit(attachment, fact)
 
     async def _record_exit(self, attachment: Attachment, fact: AgentExited) -> None:

@@ -44,7 +44,7 @@ class Checkpoint(Struct, frozen=True):
     session_id: str
     agent: str
     driver: str
-    phase: Literal["launching", "live", "closing", "gone"]
+    phase: Literal["launching", "live", "gone"]
     offset: int
     performed_seq: int
     input_total: int

@@ -50,6 +50,15 @@ def test_a_project_has_an_environment_and_mcp_servers_of_its_own(stage: Stage) -
     assert "mcp__greeter__greet" in json.dumps(stage.model.log.asked[-1].body)
 
 
+def test_the_instructions_of_a_project_reach_every_turn(stage: Stage) -> None:
+    session = stage.serve(project='instructions = "Speak like a pirate."').session(project="here")
+    stage.turn(session, "say one")
+    stage.turn(session, "say two")
+    newest = stage.model.log.asked[-1].body["messages"][-1]
+    assert "Speak like a pirate." in json.dumps(newest)
+    assert stage.recalled(session) == ["say one", "say two"]
+
+
 @pytest.mark.parametrize("trusted", [False, True])
 def test_hooks_that_lie_in_the_working_directory_run_only_where_it_is_trusted(stage: Stage, trusted: bool) -> None:
     marker = stage.home / "the-hook-ran"

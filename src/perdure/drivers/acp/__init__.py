@@ -28,7 +28,6 @@ class AcpDriver:
 
     name = "acp"
     process_per_turn = False
-    reopens = True
 
     def command(self, argv: list[str], order: StartSession, launch_id: str) -> Command:
         return Command(list(argv), {})

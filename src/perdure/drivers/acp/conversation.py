@@ -58,6 +58,11 @@ class AcpConversation:
     def dump(self) -> bytes:
         return memory.dump(self._state)
 
+    @property
+    def prompt_bytes(self) -> int | None:
+        running = self._state.running
+        return running.input_bytes if running is not None else None
+
     def perform(self, order: Order) -> Step:
         match order:
             case StartSession():

@@ -30,7 +30,6 @@ class ClaudeStreamDriver:
 
     name = "claude-stream"
     process_per_turn = False
-    reopens = False
 
     def command(self, argv: list[str], order: StartSession, launch_id: str) -> Command:
         return launching.command(argv, order, launch_id)

@@ -155,6 +155,9 @@ class Turns:
             figures["cost_usd"] = cost
         if any(figure for name, figure in figures.items() if name != "context_size"):
             self._out.emit(Usage(turn=running.turn, **figures))
+        if state.leaves and state.tasks:
+            what = "Its background task ends" if len(state.tasks) == 1 else "Its background tasks end"
+            self._out.tell("background_ended", f"{what} with the turn, as each turn has a process of its own here.")
         self.tell_tasks()
         left, state.left, state.running = state.left, False, None
         self._out.emit(

@@ -14,6 +14,7 @@ from perdure.drivers.claude.state import Running, State, Tool
 
 SEEN_MAX = 32
 TASKS_MAX = 256
+NOTICE_MAX_CHARS = 2000
 LEFT_OPEN = "left open by the agent"
 
 _SYNTHETIC = "<synthetic>"
@@ -95,7 +96,8 @@ class Working:
 
     def task_ended(self, line: dict[str, Any]) -> None:
         self._state.tasks.pop(wire.string(line, "task_id"), None)
-        self._state.notice = wire.string(line, "summary")
+        told = [self._state.notice, wire.string(line, "summary")]
+        self._state.notice = "\n".join(filter(None, told))[:NOTICE_MAX_CHARS]
 
     def _result(self, running: Running, block: dict[str, Any], detail: Any) -> None:
         tool_id = wire.string(block, "tool_use_id")
