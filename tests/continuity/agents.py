@@ -42,8 +42,6 @@ class Agent(NamedTuple):
     """What the model does to have the person asked for a colour, red or blue. Empty: the agent can't ask."""
     question_settings: dict[str, str] = {}
     """Settings without which it doesn't."""
-    young_s: float = 0.0
-    """It can't open a session again that is younger than this."""
     remark: str = ""
     """What a person should know of its ways, for the page."""
     in_ci: bool = False
@@ -187,26 +185,55 @@ def _hermes(place: Place) -> dict[str, str]:
 _QUESTION = "ask Which colour? | red | blue"
 
 _ALL = (
-    Agent("claude-acp", _claude, question=_QUESTION, in_ci=True),
+    Agent(
+        "claude-acp",
+        _claude,
+        question=_QUESTION,
+        in_ci=True,
+        remark="each session has a process of its own, which lives on if only the first is killed; the server ends it.",
+    ),
     Agent(
         "codex",
         _codex,
         asking_mode="read-only",
+        asks_at_once=True,
         runs='tool exec_command {"cmd": "{command}", "sandbox_permissions": "require_escalated", '
         '"justification": "scripted"}',
         question='tool request_user_input {"questions": [{"header": "Colour", "id": "colour", "question": '
         '"Which colour?", "options": [{"label": "red", "description": "r"}, {"label": "blue", "description": "b"}]}]}',
         question_settings={"collaboration_mode": "plan"},
         in_ci=True,
+        remark="of two that start for the first time in one home at once, one fails, since both make its database; "
+        "that turn goes on in another process. Puts questions only with `collaboration_mode` set to `plan`.",
     ),
     Agent("vibe", _vibe, asking_mode="ask", in_ci=True),
-    Agent("opencode", _opencode),
-    # Its files are named by the minute: a session that is opened again in the minute of its making overwrites itself.
-    Agent("gemini", _gemini, young_s=61),
-    Agent("qwen", _qwen, asking_mode="default"),
-    Agent("copilot", _copilot),
-    Agent("fast-agent", _fast_agent, asks="never"),
-    Agent("hermes", _hermes, asks="before edits"),
+    Agent("opencode", _opencode, remark="asks only where its own settings say so."),
+    Agent(
+        "gemini",
+        _gemini,
+        remark="opens a session of its own again only once, and not in the minute of its making: a load leaves a "
+        "second file under the session's id, and the next start deletes both. It also drops a message whose turn was "
+        "cancelled. The transcript carries both.",
+    ),
+    Agent(
+        "qwen",
+        _qwen,
+        asking_mode="default",
+        remark="the process that is started only starts the real one. If the first is killed in a turn, the second has "
+        "the time to call the turn cancelled; nobody did that, so it is taken for one that was cut off.",
+    ),
+    Agent("copilot", _copilot, asks_at_once=True),
+    Agent("fast-agent", _fast_agent, asks="never", remark="never asks for a permission."),
+    Agent(
+        "hermes",
+        _hermes,
+        asks="before edits",
+        asks_at_once=True,
+        remark="a cancelled message that had no answer yet is joined with the next one, and the model would do what "
+        "was cancelled; so the turn after a cancelled one is fresh. Cancelled while a command runs or while it asks, "
+        "it answers with an error and works on; so its process is ended too. Asks before edits, and runs shell "
+        "commands unasked.",
+    ),
 )
 
 AGENTS: dict[str, Agent] = {agent.name: agent for agent in _ALL}

@@ -77,7 +77,6 @@ def suspended_and_woken(stage: Stage) -> list[Said]:
     for text in ("say one", "say two"):
         stage.turn(session, text)
         stage.suspended(session)
-        stage.grown_up()
     return [Said(session, ["say one", "say two"])]
 
 

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,11 +104,6 @@ class Stage:
 
     def suspended(self, session: str) -> None:
         self.server.wait(session, lambda found: found["attached"] == "suspended", WAIT_S)
-
-    def grown_up(self) -> None:
-        """Until a session that was made just now can be opened again by its agent."""
-        end = time.monotonic() + self.agent.young_s
-        eventually(lambda: time.monotonic() >= end, "the session is no longer young", self.agent.young_s + 1)
 
     # Prompts -----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""A turn is aborted while a command of a real agent runs: the command ends with it, and the conversation goes on."""
+"""A turn of a real agent is aborted before its first word or while a command runs, and the conversation goes on."""
 
 import pytest
 
@@ -23,3 +23,14 @@ def test_a_command_that_runs_is_ended_with_its_turn(stage: Stage, agent: Agent) 
     stage.ended(session, number, "cancelled")
     eventually(lambda: gone(pid), "the command is gone", GONE_S)
     assert stage.recalled(session) == [text]
+
+
+def test_a_turn_is_stopped_before_its_first_word(stage: Stage) -> None:
+    session = stage.session()
+    stage.turn(session, "say one")
+    number = stage.send(session, "hang")
+    stage.model.log.wait(lambda request: request.conversation.script == "hang", WAIT_S)
+    stage.abort(session)
+    stage.ended(session, number, "cancelled")
+    stage.turn(session, "say two")
+    assert stage.recalled(session) == ["say one", "hang", "say two"]

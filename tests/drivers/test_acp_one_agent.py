@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.drivers.base import CancelTurn, StartFailed, StartSession, TurnFinished
+from perdure.drivers.base import AnswerPrompt, CancelTurn, StartFailed, StartSession, TurnFinished
 from tests.drivers.acp_peer import SESSION, Peer, only
 
 
@@ -14,14 +14,26 @@ def opened(name: str) -> Peer:
     return peer
 
 
-@pytest.mark.parametrize(("name", "forgotten"), [("gemini-cli", True), ("another", False)])
-def test_a_cancelled_turn_is_told_to_be_forgotten_where_the_agent_drops_it(name: str, forgotten: bool) -> None:
+@pytest.mark.parametrize(("name", "forgotten"), [("gemini-cli", True), ("hermes-agent", True), ("another", False)])
+def test_a_cancelled_turn_is_told_to_be_forgotten_where_the_agent_drops_or_spoils_it(
+    name: str, forgotten: bool
+) -> None:
     peer = opened(name)
     peer.prompt()
     peer.order(CancelTurn(1))
     assert only(TurnFinished, peer.ends("cancelled")).forgotten is forgotten
     peer.prompt(2)
     assert not only(TurnFinished, peer.ends()).forgotten
+
+
+def test_a_turn_that_nobody_cancelled_is_forgotten_unless_a_refusal_ended_it() -> None:
+    peer = opened("another")
+    peer.prompt()
+    assert only(TurnFinished, peer.ends("cancelled")).forgotten
+    peer.prompt(2)
+    asked = peer.asks_permission(7)
+    peer.order(AnswerPrompt(asked.prompt_id, {"option_id": asked.options[-1].option_id}))
+    assert not only(TurnFinished, peer.ends("cancelled")).forgotten
 
 
 def test_a_failed_initialize_may_be_tried_in_another_process_and_a_missing_login_may_not() -> None:

@@ -58,7 +58,7 @@ class TurnFinished(Struct, frozen=True):
     sent: bool = True
     """The agent was given the message; else its native session does not hold this turn."""
     forgotten: bool = False
-    """The agent was given the message, and its native session does not hold it all the same."""
+    """The agent was given the message, and its native session may not hold it as it was, all the same."""
     cost_usd: float | None = None
     input_bytes: int = 0
     retry_at: int | None = None

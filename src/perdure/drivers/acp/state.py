@@ -42,6 +42,8 @@ class Running(Struct, omit_defaults=True):
     turn: int
     input_bytes: int
     cancelled: bool = False
+    answered: bool = False
+    """A person or a rule has answered something in it: codex cancels a turn itself if that was a refusal."""
     cost_before_usd: float | None = None
     usage: dict[str, Any] = {}
     tools: dict[str, Tool] = {}

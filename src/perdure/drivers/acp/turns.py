@@ -20,8 +20,9 @@ from perdure.drivers.base import TurnFinished
 
 STALE_TOOLS_MAX = 256
 
-FORGET_CANCELLED = ("gemini-cli",)
-"""Agents whose own session drops a message whose turn was cancelled, with what was answered to it."""
+UNSURE_AFTER_CANCEL = ("gemini-cli", "hermes-agent")
+"""Agents whose own session is not to be relied on after a cancelled turn: gemini drops its message, and hermes joins it
+with the next one if it had no answer yet, so that the model would do what was cancelled."""
 
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end_turn",
@@ -129,12 +130,18 @@ class Turns:
                 error_code=code,
                 error_message=message,
                 poisoned=poisoned,
-                forgotten=broken or (stop_reason == "cancelled" and state.agent_name in FORGET_CANCELLED),
+                forgotten=broken or (stop_reason == "cancelled" and self._unsure(running)),
                 leaves=broken,
                 cost_usd=running.usage.get("cost_usd"),
                 input_bytes=running.input_bytes,
             )
         )
+
+    def _unsure(self, running: Running) -> bool:
+        """Whether a cancelled turn may be missing in the agent's own session, or spoil it."""
+        # One that nobody cancelled and that asked for nothing was cut off: qwen says so while it is being killed.
+        cut_off = not running.cancelled and not running.answered
+        return cut_off or self._state.agent_name in UNSURE_AFTER_CANCEL
 
     def said(self, chunk: Chunk) -> None:
         """A piece of text or of thought."""
