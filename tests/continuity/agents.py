@@ -229,10 +229,8 @@ _ALL = (
         _hermes,
         asks="before edits",
         asks_at_once=True,
-        remark="a cancelled message that had no answer yet is joined with the next one, and the model would do what "
-        "was cancelled; so the turn after a cancelled one is fresh. Cancelled while a command runs or while it asks, "
-        "it answers with an error and works on; so its process is ended too. Asks before edits, and runs shell "
-        "commands unasked.",
+        remark="cancelled while a command runs or while it asks, it answers with an error and works on; so its process "
+        "is ended, and the next turn is fresh. Asks before edits, and runs shell commands unasked.",
     ),
 )
 

@@ -45,6 +45,8 @@ LIMITS = """
 - An agent that is killed in a turn keeps the message of that turn in its own session, and of the answer mostly nothing.
   So that session is not used again: the next turn is `fresh`, and is told what was said up to the kill. The transcript
   has every message and every answer word for word, but of a tool call only its title and whether it succeeded.
+- A turn that is cancelled before the agent has shown anything of it may be missing in the agent's own session (codex,
+  copilot, qwen), or be done together with the next message (hermes). So the next turn is `fresh` then, with any agent.
 - What a killed agent had begun outside of the conversation, a half-written file for example, stays as it is.
 - The model is scripted: this shows what a model is told, not what it makes of it.
 """

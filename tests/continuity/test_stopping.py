@@ -3,6 +3,7 @@
 import pytest
 
 from tests.continuity.agents import Agent
+from tests.continuity.scenarios import LONG
 from tests.continuity.stage import GONE_S, WAIT_S, Stage
 from tests.end_to_end.victims import gone
 from tests.harness import eventually
@@ -34,3 +35,12 @@ def test_a_turn_is_stopped_before_its_first_word(stage: Stage) -> None:
     stage.ended(session, number, "cancelled")
     stage.turn(session, "say two")
     assert stage.recalled(session) == ["say one", "hang", "say two"]
+
+
+def test_a_turn_is_stopped_as_soon_as_it_is_sent(stage: Stage) -> None:
+    session = stage.session()
+    stage.turn(session, "say one")
+    number = stage.send(session, LONG)
+    stage.abort(session)
+    stage.ended(session, number, "cancelled")
+    assert stage.recalled(session) == ["say one", LONG]

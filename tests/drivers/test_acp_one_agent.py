@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.drivers.base import AnswerPrompt, CancelTurn, StartFailed, StartSession, TurnFinished
-from tests.drivers.acp_peer import SESSION, Peer, only
+from tests.drivers.acp_peer import SESSION, Peer, only, text, tool_call
 
 
 def opened(name: str) -> Peer:
@@ -14,21 +14,32 @@ def opened(name: str) -> Peer:
     return peer
 
 
-@pytest.mark.parametrize(("name", "forgotten"), [("gemini-cli", True), ("hermes-agent", True), ("another", False)])
-def test_a_cancelled_turn_is_told_to_be_forgotten_where_the_agent_drops_or_spoils_it(
-    name: str, forgotten: bool
-) -> None:
+@pytest.mark.parametrize(("name", "forgotten"), [("gemini-cli", True), ("another", False)])
+def test_a_cancelled_turn_is_told_to_be_forgotten_where_the_agent_drops_it(name: str, forgotten: bool) -> None:
     peer = opened(name)
     peer.prompt()
+    peer.updates(text("half"))
     peer.order(CancelTurn(1))
     assert only(TurnFinished, peer.ends("cancelled")).forgotten is forgotten
     peer.prompt(2)
     assert not only(TurnFinished, peer.ends()).forgotten
 
 
+def test_a_turn_that_is_cancelled_before_the_agent_showed_anything_may_be_forgotten() -> None:
+    peer = opened("another")
+    peer.prompt()
+    peer.order(CancelTurn(1))
+    assert only(TurnFinished, peer.ends("cancelled")).forgotten
+    peer.prompt(2)
+    peer.updates(tool_call("t1"))
+    peer.order(CancelTurn(2))
+    assert not only(TurnFinished, peer.ends("cancelled")).forgotten
+
+
 def test_a_turn_that_nobody_cancelled_is_forgotten_unless_a_refusal_ended_it() -> None:
     peer = opened("another")
     peer.prompt()
+    peer.updates(text("half"))
     assert only(TurnFinished, peer.ends("cancelled")).forgotten
     peer.prompt(2)
     asked = peer.asks_permission(7)

@@ -20,9 +20,8 @@ from perdure.drivers.base import TurnFinished
 
 STALE_TOOLS_MAX = 256
 
-UNSURE_AFTER_CANCEL = ("gemini-cli", "hermes-agent")
-"""Agents whose own session is not to be relied on after a cancelled turn: gemini drops its message, and hermes joins it
-with the next one if it had no answer yet, so that the model would do what was cancelled."""
+FORGET_CANCELLED = ("gemini-cli",)
+"""Agents whose own session drops a message whose turn was cancelled, with what was answered to it."""
 
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end_turn",
@@ -139,9 +138,12 @@ class Turns:
 
     def _unsure(self, running: Running) -> bool:
         """Whether a cancelled turn may be missing in the agent's own session, or spoil it."""
+        # Before their first sign codex, copilot and qwen may not have taken the message yet, and hermes joins it with
+        # the next one, so that its model would do what was cancelled.
+        unseen = running.block < 0 and not running.tools
         # One that nobody cancelled and that asked for nothing was cut off: qwen says so while it is being killed.
         cut_off = not running.cancelled and not running.answered
-        return cut_off or self._state.agent_name in UNSURE_AFTER_CANCEL
+        return unseen or cut_off or self._state.agent_name in FORGET_CANCELLED
 
     def said(self, chunk: Chunk) -> None:
         """A piece of text or of thought."""
