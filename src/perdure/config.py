@@ -186,11 +186,18 @@ class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     prewarm: Annotated[
         bool | None, Meta(description="Start it when a session is created. By default a streaming Claude is.")
     ] = None
+    shared: Annotated[
+        bool, Meta(description="One process for all sessions in the same directory; for agents that speak ACP.")
+    ] = False
     model: Annotated[str | None, Meta(description="The model of sessions that name none.")] = None
     mode: Annotated[str | None, Meta(description="The mode of sessions that name none.")] = None
     options: Annotated[AgentOptions, Meta(description="How it runs; see below.")] = msgspec.field(
         default_factory=AgentOptions
     )
+
+    def __post_init__(self) -> None:
+        if self.shared and self.driver != "acp":
+            raise ValueError("shared is only for agents with driver acp: others have a process for each session")
 
 
 class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -344,6 +344,13 @@ class StoreSuite:
         await owner.append("s", checkpoint=checkpoint("l2", "s", phase="gone"))
         assert await owner.store.launches() == [newest]
 
+    async def test_a_launch_that_serves_several_sessions_has_a_row_for_each(self, owner: Owner) -> None:
+        await owner.create("s", checkpoint=checkpoint("l1", "s", offset=3))
+        await owner.create("t", checkpoint=checkpoint("l1", "t", offset=7))
+        assert {(row.session_id, row.offset) for row in await owner.store.launches()} == {("s", 3), ("t", 7)}
+        await owner.append("s", checkpoint=checkpoint("l1", "s", phase="gone"))
+        assert await owner.store.launches() == [checkpoint("l1", "t", offset=7)]
+
     async def test_changes_of_all_sessions_come_in_the_order_of_their_commits(self, owner: Owner) -> None:
         assert [row[:2] for row in await owner.store.list_changes(-1, ("plan",), 9)] == [(0, "")]
         await owner.create("s", fact("a"))

@@ -27,6 +27,12 @@ class Peer:
         self.heard: list[Json] = []
         """Every message that reached the agent; `sent` are those of the last step."""
 
+    def joined(self, member: int) -> "Peer":
+        """Another session in the same process."""
+        other = Peer()
+        other.dump = self.driver.join(self.driver.restore(self.dump), member).dump()
+        return other
+
     def order(self, order: Order) -> list[Observation]:
         conversation = self.driver.restore(self.dump)
         return self._take(conversation.perform(order), conversation.dump)

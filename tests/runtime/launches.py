@@ -114,13 +114,13 @@ class Launches:
 
     async def clean(self) -> None:
         for launch in self._made:
-            keeper = launch._keeper
+            keeper = launch.keeper
             if keeper is not None and launch.is_alive():
                 os.kill(keeper.pid, signal.SIGKILL)
         for launch in self._made:
             assert await launch.wait_gone(WAIT_S)
-            if launch._keeper is not None:
-                launch._keeper.wait(WAIT_S)
+            if launch.keeper is not None:
+                launch.keeper.wait(WAIT_S)
             launch.close()
         assert await end_marked([launch.launch_id for launch in self._made], 0.1) == []
 

@@ -126,12 +126,12 @@ async def test_a_launch_is_forgotten_only_when_it_is_over(launches: Launches) ->
 
 async def test_a_keeper_that_ended_leaves_no_zombie(launches: Launches) -> None:
     launch = launches.create(["true"])
-    keeper = launch._keeper
+    keeper = launch.keeper
     assert keeper is not None
     assert await launch.wait_gone(10)
     keeper.wait(10)
     launch.reap()
-    assert launch._keeper is None
+    assert launch.keeper is None
 
 
 def test_a_compiled_keeper_is_used_only_if_it_is_of_this_very_source(tmp_path: Path) -> None:

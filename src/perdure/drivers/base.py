@@ -9,7 +9,7 @@ Lines that a step returns are stored in that same transaction before they are wr
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -156,3 +156,29 @@ class Driver(Protocol):
     def begin(self, launch_id: str) -> Conversation: ...
 
     def restore(self, dump: bytes) -> Conversation: ...
+
+
+class SharedConversation(Conversation, Protocol):
+    """One of several in a process: each reads all of its output, and heeds what is meant for it."""
+
+    @property
+    def joinable(self) -> bool:
+        """The process has introduced itself, and may be asked for another session."""
+        ...
+
+    @property
+    def member(self) -> int:
+        """Its number in the process; 0 is the one that the process was started for."""
+        ...
+
+    speaks: bool
+    """It answers and tells of what concerns no session in particular."""
+
+
+@runtime_checkable
+class SharingDriver(Protocol):
+    """A driver whose processes can serve several sessions."""
+
+    def join(self, other: SharedConversation, member: int) -> SharedConversation:
+        """For another session in the process of `other`, which is joinable."""
+        ...

@@ -280,6 +280,10 @@ class Agents:
             resume=agent.resume,
         )
 
+    def shares(self, name: str) -> bool:
+        agent = self._agents.get(name)
+        return agent is not None and agent.shared
+
     def environment(self, name: str) -> dict[str, str]:
         base = {key: os.environ[key] for key in BASE_ENVIRONMENT if key in os.environ}
         return {**base, **self.settings(name).env}

@@ -13,6 +13,7 @@ from perdure.drivers import DRIVERS
 from perdure.drivers.base import Conversation, Driver, Order
 from perdure.drivers.lines import LineFramer
 from perdure.runtime.launch import Launch
+from perdure.runtime.sharing import Input, Shared
 from perdure.stores.base import Checkpoint
 
 READ_BYTES = 256 * 1024
@@ -32,7 +33,8 @@ class Attachment:
         launch: Launch | None = None,
         offset: int = 0,
         performed_seq: int = 0,
-        input_total: int = 0,
+        shared: Shared | None = None,
+        sent: Input | None = None,
     ) -> None:
         self.launch_id = launch_id
         self.session_id = session_id
@@ -48,12 +50,19 @@ class Attachment:
         """(where its output stood, the time) when the last prompt was written, while this server knows it."""
         self._framer = LineFramer(offset)
         self._overlong = 0
-        self._input_total = input_total
+        self.shared = shared
+        self.input = sent or (shared.input if shared is not None else Input())
         self._stored = offset
 
     @classmethod
-    def restore(cls, checkpoint: Checkpoint, launch: Launch | None) -> "Attachment":
-        """As it was when the last step was stored; what that step wanted written and `in` lacks is appended."""
+    def restore(
+        cls, checkpoint: Checkpoint, launch: Launch | None, shared: Shared | None = None, sent: Input | None = None
+    ) -> "Attachment":
+        """As it was when the last step was stored; what that step wanted written and `in` lacks is appended, unless
+        that was done already, to `sent`."""
+        if sent is None:
+            sent = Input()
+            sent.repair(launch, [checkpoint])
         driver = DRIVERS[checkpoint.driver]
         attachment = cls(
             launch_id=checkpoint.launch_id,
@@ -64,14 +73,10 @@ class Attachment:
             launch=launch,
             offset=checkpoint.offset,
             performed_seq=checkpoint.performed_seq,
-            input_total=checkpoint.input_total,
+            shared=shared,
+            sent=sent,
         )
         attachment.phase = checkpoint.phase
-        if launch is not None and launch.is_alive():
-            written = launch.repair_input()
-            missing = checkpoint.input_total - written
-            if missing > 0:
-                launch.write(checkpoint.pending_input[-missing:])
         return attachment
 
     def perform(self, orders: Sequence[Order]) -> tuple[list[Any], list[bytes]]:
@@ -116,6 +121,10 @@ class Attachment:
         return now - self._prompted[1]
 
     @property
+    def key(self) -> tuple[str, str]:
+        return self.launch_id, self.session_id
+
+    @property
     def position(self) -> int:
         return self._framer.position
 
@@ -147,9 +156,15 @@ class Attachment:
         turn, size = self.prompt_mark
         return turn == state.turn.turn and (in_fed is None or in_fed > size)
 
+    @property
+    def acknowledgeable(self) -> int:
+        """What the keeper may free: in a shared process, what everybody has stored."""
+        return self.shared.freeable if self.shared is not None and self.shared.members else self.freeable
+
     def checkpoint(self, lines: Sequence[bytes]) -> Checkpoint:
-        """What to store with a step that wants `lines` written."""
-        self._input_total += len(lines)
+        """What to store with a step that wants `lines` written. Whoever has lines holds the input's lock, and takes
+        them off its total again if the step was not stored."""
+        self.input.total += len(lines)
         self._stored = self.freeable
         return Checkpoint(
             launch_id=self.launch_id,
@@ -159,7 +174,7 @@ class Attachment:
             phase=self.phase,
             offset=self._framer.consumed,
             performed_seq=self.performed_seq,
-            input_total=self._input_total,
+            input_total=self.input.total,
             pending_input=list(lines),
             driver_state=self.conversation.dump(),
         )

@@ -4,7 +4,6 @@ Above: the verbs (sessions.py) and server.py. Below: runners, launches, the log.
 """
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -17,14 +16,13 @@ from perdure.config import Config, Limits, ServerSettings, merged
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
-from perdure.core.decision import Decision, World
-from perdure.core.errors import Refused, StoreError, StoreFull
+from perdure.core.decision import World
+from perdure.core.errors import Refused, StoreError
 from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
 from perdure.core.observe import observe
 from perdure.core.session import decide
 from perdure.core.transcript import History
 from perdure.drivers import DRIVERS
-from perdure.drivers.base import CloseSession
 from perdure.drivers.lines import MAX_LINE_BYTES
 from perdure.runtime import processes
 from perdure.runtime.abilities import Abilities
@@ -36,14 +34,15 @@ from perdure.runtime.launch import Launch, LaunchLimits
 from perdure.runtime.log import READ_BATCH, Journal, Log
 from perdure.runtime.log import READ_BYTES as LOG_READ_BYTES
 from perdure.runtime.projects import Projects
+from perdure.runtime.retiring import RETIRE_EXTRA_S, Retiring
 from perdure.runtime.runner import Runner
+from perdure.runtime.sharing import Input, Shared, Sharing
 from perdure.runtime.slots import Slots
 from perdure.stores.base import Checkpoint, Found, Query
 
 logger = logging.getLogger(__name__)
 
 SPAWNS_AT_ONCE = 4
-RETIRE_EXTRA_S = 10.0
 SWEEP_GRACE_S = 0.5
 DISK_REPORT_S = 60.0
 
@@ -61,10 +60,11 @@ class Host:
         self.disk_full_at: float | None = None
         self.on_fenced: Callable[[], None] | None = None
         self.compactor = Compactor(log)
-        self._retiring: dict[str, set[asyncio.Task[None]]] = {}
+        self.retiring = Retiring(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._install_id = ""
         self.slots = Slots(self)
+        self.sharing = Sharing()
         self.clocks = Clocks(self)
 
     # Start and stop ----------------------------------------------------------------------------------------------
@@ -79,31 +79,48 @@ class Host:
         self.compactor.start()
         rows = await self.log.store.launches()
         await self._sweep({row.launch_id for row in rows})
+        for launch_id in {row.launch_id: None for row in rows}:
+            await self._take_up_launch(launch_id, [row for row in rows if row.launch_id == launch_id])
+        await self._take_up_sessions()
+        await self.clocks.start()
+
+    async def _take_up_launch(self, launch_id: str, rows: list[Checkpoint]) -> None:
+        """A process with the session that it serves, or the sessions."""
+        sent = Input()
+        if self._is_ours(launch_id):
+            sent.repair(Launch.find(self.launches_root, launch_id), rows)
+        shared: Shared | None = None
         for row in rows:
             try:
-                await self._take_up_launch(row)
+                if not self._is_ours(launch_id):
+                    await self._lose(row)
+                    continue
+                if shared is None and self.agents.shares(row.agent):
+                    state = (await self.log.open(row.session_id)).state
+                    shared = self.sharing.open((row.agent, state.workdir, state.project), launch_id)
+                    shared.input = sent
+                await self._take_up_session(row, shared, sent)
             except StoreError:
                 raise
             except Exception:
                 # One that can't be read must not keep all the others from going on.
-                logger.exception("launch %s of session %s can't be taken up", row.launch_id, row.session_id)
+                logger.exception("launch %s of session %s can't be taken up", launch_id, row.session_id)
                 await self._lose(row)
-        await self._take_up_sessions()
-        await self.clocks.start()
+        if shared is not None:
+            shared.introduced()
 
-    async def _take_up_launch(self, row: Checkpoint) -> None:
-        if not self._is_ours(row.launch_id):
-            await self._lose(row)
-            return
+    async def _take_up_session(self, row: Checkpoint, shared: Shared | None, sent: Input) -> None:
         journal = await self.log.open(row.session_id)
-        attachment = Attachment.restore(row, Launch.find(self.launches_root, row.launch_id))
+        attachment = Attachment.restore(row, Launch.find(self.launches_root, row.launch_id), shared, sent)
+        if shared is not None:
+            shared.join(attachment)
         attached = journal.state.attached
         if attached is not None and attached.launch_id == row.launch_id:
             runner = self._make_runner(journal)
             await runner.recover(attachment)
             runner.start()
         else:
-            self.retire(attachment)
+            self.retiring.begin(attachment)
 
     def _is_ours(self, launch_id: str) -> bool:
         """A copied data directory lists launches that another server may still hold."""
@@ -187,7 +204,7 @@ class Host:
         graces = self.settings.eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S
         try:
             async with asyncio.timeout(graces):
-                while any(_let_go(runner) for runner in self.runners.values()) or self._retiring:  # noqa: ASYNC110
+                while any(_let_go(runner) for runner in self.runners.values()) or self.retiring:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         except TimeoutError:
             logger.warning("some agents did not end in time; their keepers go on ending them")
@@ -238,7 +255,7 @@ class Host:
         settings = self.agents.settings(agent)
         options = [msgspec.to_builtins(each) for each in (settings.options, self.projects.options(state.project))]
         servers = {name: server for each in options for name, server in each.pop("mcp_servers", {}).items()}
-        joined = {**options[0], **options[1], "mcp_servers": servers}
+        joined = {**options[0], **options[1], "mcp_servers": servers, "shared": settings.shared}
         joined.pop("env", None)
         return state.model or settings.model, state.mode or settings.mode, joined
 
@@ -302,61 +319,13 @@ class Host:
         runner.journal.follower = None
         self.runners.pop(runner.journal.state.id, None)
 
-    def retire(self, attachment: Attachment) -> None:
-        """End a process that its session has let go of."""
-        task = asyncio.create_task(self._retire(attachment), name=f"retire {attachment.launch_id}")
-        tasks = self._retiring.setdefault(attachment.session_id, set())
-        tasks.add(task)
-
-        def done(finished: asyncio.Task[None]) -> None:
-            tasks.discard(finished)
-            if not tasks:
-                self._retiring.pop(attachment.session_id, None)
-
-        task.add_done_callback(done)
-
-    async def _retire(self, attachment: Attachment) -> None:
-        launch = attachment.launch
-        try:
-            if launch is not None and launch.is_alive():
-                _, lines = attachment.perform([CloseSession()])
-                if lines:
-                    with contextlib.suppress(StoreFull):
-                        launch.write(lines)
-                # One that ends after each turn still writes its own session: it is given time, and not killed.
-                eof_grace_s = self.settings.eof_grace_s + (RETIRE_EXTRA_S if attachment.driver.process_per_turn else 0)
-                launch.end(eof_grace_s, self.settings.term_grace_s)
-                with contextlib.suppress(TimeoutError):
-                    await launch.connect(_nothing, _nothing, RETIRE_EXTRA_S)
-                    launch.acknowledge(launch.out_size() + (1 << 60), force=True)
-                if not await launch.wait_gone(eof_grace_s + self.settings.term_grace_s + RETIRE_EXTRA_S):
-                    launch.kill_keeper()
-                    await launch.wait_gone(RETIRE_EXTRA_S)
-            await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
-            attachment.phase = "gone"
-            journal = await self.log.open(attachment.session_id)
-            checkpoint = attachment.checkpoint([])
-            await journal.record(lambda state: Decision(state, self.world(state)), checkpoint=checkpoint)
-        except (StoreError, Refused, OSError, TimeoutError) as error:
-            logger.warning("launch %s was not ended cleanly: %s", attachment.launch_id, error)
-        finally:
-            if launch is not None:
-                launch.close()
-                if not launch.is_alive():
-                    launch.forget()
-
-    async def wait_retired(self, session_id: str) -> None:
-        """Two processes on one native session must never be."""
-        while tasks := self._retiring.get(session_id):
-            await asyncio.wait(tasks)
-
     async def let_go(self, session_id: str) -> None:
         """Until nothing of this session is alive any more."""
         runner = self.runners.get(session_id)
         if runner is not None and runner.task is not None:
             runner.wake()
             await asyncio.wait([runner.task])
-        await self.wait_retired(session_id)
+        await self.retiring.wait(session_id)
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         """For what is remembered to save time: where there is no room for it, it is found out again."""
@@ -404,7 +373,3 @@ class Host:
 def _let_go(runner: Runner) -> bool:
     """Whether its session has no process any more, and no turn that wants one."""
     return runner.journal.state.attached is None and not runner.journal.state.working
-
-
-def _nothing() -> None:
-    """Nobody listens to a process that is being ended."""

@@ -112,7 +112,7 @@ class Launch:
     def __init__(self, folder: Path, keeper: "subprocess.Popen[bytes] | None" = None) -> None:
         self.folder = folder
         self.launch_id = folder.name
-        self._keeper = keeper
+        self.keeper = keeper
         self._out: int | None = None
         self._transport: asyncio.Transport | None = None
         self._line: _Line | None = None
@@ -216,7 +216,7 @@ class Launch:
     async def wait_gone(self, timeout_s: float) -> bool:
         """Until the lock is free and, if this server started the keeper, its zombie is buried."""
         deadline = time.monotonic() + timeout_s
-        while self.is_alive() or (self._keeper is not None and self._keeper.poll() is None):
+        while self.is_alive() or (self.keeper is not None and self.keeper.poll() is None):
             if time.monotonic() >= deadline:
                 return False
             await asyncio.sleep(GONE_RETRY_S)
@@ -225,8 +225,8 @@ class Launch:
 
     def reap(self) -> None:
         """A keeper that this server started and that ended stays a zombie until it is asked for."""
-        if self._keeper is not None and self._keeper.poll() is not None:
-            self._keeper = None
+        if self.keeper is not None and self.keeper.poll() is not None:
+            self.keeper = None
 
     # Connection ----------------------------------------------------------------------------------------------
 
@@ -272,20 +272,24 @@ class Launch:
         else:
             self._transport.write(msgspec.json.encode(command) + b"\n")
 
-    def close(self) -> None:
-        """Let go of it: the agent goes on, its keeper's orphan limits begin to run. Nobody is called any more."""
+    def disconnect(self) -> None:
+        """Nobody is called any more, until it is connected to again."""
         if self._line is not None:
             self._line.silence()
         if self._transport is not None:
             self._transport.close()
             self._transport = None
+
+    def close(self) -> None:
+        """Let go of it: the agent goes on, its keeper's orphan limits begin to run. Nobody is called any more."""
+        self.disconnect()
         if self._out is not None:
             os.close(self._out)
             self._out = None
         self.reap()
-        if self._keeper is not None:
+        if self.keeper is not None:
             # It outlives us by design, which Popen would report as a leak.
-            self._keeper.returncode = 0
+            self.keeper.returncode = 0
 
     # Output --------------------------------------------------------------------------------------------------
 

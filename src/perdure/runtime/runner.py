@@ -25,6 +25,7 @@ from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
 from perdure.runtime.launch import Launch, LaunchSpec
 from perdure.runtime.log import READ_BATCH, READ_BYTES, Journal
+from perdure.runtime.mending import Mending
 from perdure.runtime.orders import Orders
 from perdure.runtime.patience import Patience
 from perdure.runtime.starting import plan_start
@@ -37,9 +38,7 @@ logger = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 20.0
 SWEEP_GRACE_S = 0.5
 DISK_RETRY_S = 1.0
-STORE_RETRY_S = 0.5
 GONE_TIMEOUT_S = 5.0
-MAX_FAULTS = 3
 UNSTORED_MAX_BYTES = 1024 * 1024
 
 
@@ -53,9 +52,9 @@ class Runner:
         self._wakeup = asyncio.Event()
         self._prewarm = prewarm
         self._closed = False
-        self._stopping = False
+        self.stopping = False
         self._patience = Patience(host.settings, host.log.now())
-        self._faults = 0
+        self._mending = Mending(self)
         self._long_orphan = False
         self._orders = Orders(journal, host.history, host.start_defaults, host.instructions)
         journal.follower = self._follow
@@ -71,7 +70,7 @@ class Runner:
 
     async def stop(self) -> None:
         """Let go without touching the agent: its keeper goes on."""
-        self._stopping = True
+        self.stopping = True
         self._wakeup.set()
         if self.task is not None:
             await asyncio.gather(self.task, return_exceptions=True)
@@ -88,7 +87,7 @@ class Runner:
 
     async def recover(self, attachment: Attachment) -> None:
         """Go on with a launch that an earlier server started."""
-        self.attachment = attachment
+        self.attachment, self._todo = attachment, []
         self._patience = Patience(self.host.settings, self.host.log.now())
         state = self.journal.state
         self._long_orphan = bool(state.prompts)
@@ -125,74 +124,20 @@ class Runner:
                 # Comes this far only while the server stops: what was not stored is read again by the next one.
                 return
             except StoreError as error:
-                if not await self._wait_for_store(error):
+                if not await self._mending.wait_for_store(error):
                     return
             except Exception:
                 logger.exception("the runner of session %s failed", self.journal.state.id)
-                self._faults += 1
-                if self._faults > MAX_FAULTS + 1 or not await self._start_over():
-                    await self._abandon()
+                if not await self._mending.start_over():
+                    await self._mending.abandon()
                     return
 
-    async def _wait_for_store(self, error: StoreError) -> bool:
-        """The store is busy or away. The agent's output waits in its spool; go on when the store is back."""
-        while not self._stopping:
-            logger.warning("session %s waits for the store: %s", self.journal.state.id, error)
-            await asyncio.sleep(STORE_RETRY_S)
-            try:
-                await self._from_what_is_stored()
-                return True
-            except Fenced:
-                self.host.fenced()
-                return False
-            except StoreError as again:
-                error = again
-        return False
-
-    async def _start_over(self) -> bool:
-        """After a bug of ours: go on from what was stored, a few times; then give the turn up."""
-        try:
-            if self.attachment is None or self._faults > MAX_FAULTS:
-                await self._give_up("internal", "Perdure failed while it spoke with the agent; see the server's log.")
-            else:
-                await self._from_what_is_stored()
-            return True
-        except Exception:
-            logger.exception("the runner of session %s can't go on", self.journal.state.id)
-            return False
-
-    async def _from_what_is_stored(self) -> None:
-        """Whatever came after the last step that was kept is read again."""
-        attachment = self.attachment
-        if attachment is None:
-            return
-        stored = {row.launch_id: row for row in await self.host.log.store.launches()}
-        if attachment.launch is not None:
-            attachment.launch.close()
-        self._todo = []
-        if attachment.launch_id in stored:
-            found = Launch.find(self.host.launches_root, attachment.launch_id)
-            await self.recover(Attachment.restore(stored[attachment.launch_id], found))
-        else:
-            self.attachment = None
-
-    async def _abandon(self) -> None:
-        """Nothing helps: the process is ended, so that the session's next message gets another one."""
-        attachment = self.attachment
-        if attachment is not None:
-            try:
-                await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
-                await self._record_exit(attachment, AgentExited(how="lost"))
-            except Exception:
-                logger.exception("the agent of session %s could not be let go", self.journal.state.id)
-        self.host.dropped(self)
-
     async def _loop(self) -> None:
-        while not self._stopping:
+        while not self.stopping:
             self._wakeup.clear()
             if await self._advance():
                 continue
-            if self.attachment is None and not self.journal.state.working and not self._stopping:
+            if self.attachment is None and not self.journal.state.working and not self.stopping:
                 self.host.dropped(self)
                 return
             wait_s = self._patience.wait_s(self.journal.state, self.host.log.now()) if self.attachment else None
@@ -215,7 +160,7 @@ class Runner:
                 await self._launch()
                 return True
             if state.phase == "aborting":
-                await self._give_up("aborted", "The turn was stopped before its agent had started.")
+                await self.give_up("aborted", "The turn was stopped before its agent had started.")
             else:
                 await self._launch()
             return True
@@ -253,6 +198,8 @@ class Runner:
         if lines and any(isinstance(fact, SessionOpened) for fact in observations):
             # A prompt that waited for the session to open is among them.
             attachment.prompted(self.host.log.now())
+        if attachment.shared is not None:
+            attachment.shared.introduced()
         # What led to nothing is stored too, now and then: else the keeper can't free it, and the agent waits for ever.
         if observations or lines or attachment.unstored_bytes >= UNSTORED_MAX_BYTES:
             await self._commit(attachment, observations, lines)
@@ -260,6 +207,13 @@ class Runner:
 
     async def _commit(self, attachment: Attachment, observations: Sequence[Any], lines: list[bytes]) -> None:
         """Store what was observed, with the position and what is to be written; then write it."""
+        if not lines:
+            await self._keep(attachment, observations, lines)
+            return
+        async with attachment.input.lock:
+            await self._keep(attachment, observations, lines)
+
+    async def _keep(self, attachment: Attachment, observations: Sequence[Any], lines: list[bytes]) -> None:
         journal, launch = self.journal, attachment.launch
         checkpoint = attachment.checkpoint(lines)
 
@@ -275,14 +229,17 @@ class Runner:
                 if not await journal.record_deltas(list(observations), checkpoint, fitting):
                     await journal.record(made, checkpoint=checkpoint)
                     self._notice(observations)
-                self._faults = 0
+                self._mending.faults = 0
                 break
             except StoreFull:
                 await self._wait_for_room()
+            except BaseException:
+                attachment.input.total -= len(lines)
+                raise
         if launch is not None:
             if lines:
                 await self._write(launch, lines, checkpoint.input_total)
-            launch.acknowledge(attachment.freeable)
+            launch.acknowledge(attachment.acknowledgeable)
 
     async def _write(self, launch: Launch, lines: list[bytes], input_total: int) -> None:
         while lines:
@@ -298,7 +255,7 @@ class Runner:
         """Until it is worth another try; StoreFull if the server stops meanwhile."""
         self.host.disk_is_full()
         await asyncio.sleep(DISK_RETRY_S)
-        if self._stopping:
+        if self.stopping:
             raise StoreFull("the disk is still full")
 
     def _notice(self, observations: Sequence[Any]) -> None:
@@ -314,7 +271,7 @@ class Runner:
             longest = settings.orphan_prompt_s if long_orphan else settings.orphan_max_s
             self.attachment.launch.set_limits(quiet, longest)
 
-    async def _give_up(self, code: str, message: str) -> None:
+    async def give_up(self, code: str, message: str) -> None:
         """Without room nothing happens yet: the loop finds the turn as it was, and comes here again."""
         command = cmd.GiveUpTurn(code=code, message=message)
         try:
@@ -328,29 +285,40 @@ class Runner:
 
     async def _launch(self) -> None:
         """Start the agent that the running turn needs; or, with no turn, one that waits for it."""
-        await self.host.wait_retired(self.journal.state.id)
+        await self.host.retiring.wait(self.journal.state.id)
         if self.journal.state.phase not in ("working", "idle"):
             return
         self._todo.clear()
         try:
             start = await plan_start(self.host, self.journal, self._orders)
         except Refused as refusal:
-            await self._give_up(refusal.code, refusal.detail)
+            await self.give_up(refusal.code, refusal.detail)
             return
-        checkpoint = start.attachment.checkpoint(start.lines)
-        try:
-            await self.journal.record(
-                lambda state: decide(state, start.record, self.host.world(state)), checkpoint=checkpoint
-            )
-        except StoreFull:
-            await self._wait_for_room()
-            return
-        except Refused as refusal:
-            logger.info("session %s wants no agent any more: %s", self.journal.state.id, refusal.detail)
-            return
-        self.attachment = start.attachment
-        self._patience, self._long_orphan = Patience(self.host.settings, self.host.log.now()), False
-        await self._spawn(start.attachment, start.command, start.lines)
+        attachment = start.attachment
+        async with attachment.input.lock:
+            checkpoint = attachment.checkpoint(start.lines)
+            try:
+                await self.journal.record(
+                    lambda state: decide(state, start.record, self.host.world(state)), checkpoint=checkpoint
+                )
+            except BaseException as error:
+                attachment.input.total -= len(start.lines)
+                self.host.sharing.leave(attachment)
+                if isinstance(error, StoreFull):
+                    await self._wait_for_room()
+                elif isinstance(error, Refused):
+                    logger.info("session %s wants no agent any more: %s", self.journal.state.id, error.detail)
+                else:
+                    raise
+                return
+            self.attachment = attachment
+            self._patience, self._long_orphan = Patience(self.host.settings, self.host.log.now()), False
+            if attachment.launch is None:
+                await self._spawn(attachment, start.command, start.lines)
+            else:
+                await self._write(attachment.launch, start.lines, checkpoint.input_total)
+                await self._connect()
+                attachment.phase = "live"
 
     async def _spawn(self, attachment: Attachment, command: Command, lines: list[bytes]) -> None:
         folder = f"{self.host.launches_root / attachment.launch_id}/"
@@ -368,7 +336,7 @@ class Runner:
                 except StoreFull:
                     await self._wait_for_room()
                 except OSError as error:
-                    await self._record_exit(attachment, AgentExited(how="spawn_failed", error=str(error)))
+                    await self.record_exit(attachment, AgentExited(how="spawn_failed", error=str(error)))
                     return
             await self._write(attachment.launch, lines, len(lines))
             await self._connect()
@@ -414,14 +382,15 @@ class Runner:
             delivered=how != "stuck" and attachment.delivered(self.journal.state, in_fed),
             input_bytes=attachment.conversation.prompt_bytes,
         )
-        await self._record_exit(attachment, fact)
+        await self.record_exit(attachment, fact)
 
-    async def _record_exit(self, attachment: Attachment, fact: AgentExited) -> None:
+    async def record_exit(self, attachment: Attachment, fact: AgentExited) -> None:
         attachment.phase = "gone"
         await self._commit(attachment, [fact], [])
         # The keeper says its last word a moment before it is gone. A folder that stays is swept at the next start.
+        last = self.host.sharing.leave(attachment, over=True)
         if attachment.launch is not None:
-            if await attachment.launch.wait_gone(GONE_TIMEOUT_S):
+            if last and await attachment.launch.wait_gone(GONE_TIMEOUT_S):
                 attachment.launch.forget()
             attachment.launch.close()
         self.attachment = None
@@ -432,7 +401,7 @@ class Runner:
         self.attachment = None
         self._todo.clear()
         self._closed = False
-        self.host.retire(attachment)
+        self.host.retiring.begin(attachment)
 
     # Time ----------------------------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ _LAUNCHES = Table(
     "INSERT INTO launches (launch_id, session_key, agent, driver, phase, offset, performed_seq, input_total,"
     " pending_input, driver_state)",
     10,
-    "ON CONFLICT (launch_id) DO UPDATE SET phase = excluded.phase, offset = excluded.offset,"
+    "ON CONFLICT (launch_id, session_key) DO UPDATE SET phase = excluded.phase, offset = excluded.offset,"
     " performed_seq = excluded.performed_seq, input_total = excluded.input_total,"
     " pending_input = excluded.pending_input, driver_state = excluded.driver_state",
 )
@@ -110,8 +110,8 @@ class Group:
         self._listed: dict[int, Listed] = {}
         self._turns: dict[tuple[int, int], Row] = {}
         self._receipts: dict[tuple[int, str], Row] = {}
-        self._launches: dict[str, Row] = {}
-        self._gone: set[str] = set()
+        self._launches: dict[tuple[str, int], Row] = {}
+        self._gone: set[tuple[str, int]] = set()
         self._phrases: list[tuple[int, Phrase]] = []
 
     def take(self, step: Append) -> int:
@@ -152,7 +152,7 @@ class Group:
         if self._launches:
             _LAUNCHES.write(connection, list(self._launches.values()))
         if self._gone:
-            connection.executemany("DELETE FROM launches WHERE launch_id = ?", [(name,) for name in self._gone])
+            connection.executemany("DELETE FROM launches WHERE launch_id = ? AND session_key = ?", list(self._gone))
         if self._decided:
             connection.executemany(_DECIDE, [(*decided, key) for key, decided in self._decided.items()])
         if self._listed:
@@ -194,14 +194,14 @@ class Group:
         return head
 
     def _checkpoint(self, key: int, checkpoint: Checkpoint) -> None:
-        launch_id = checkpoint.launch_id
+        launch = (checkpoint.launch_id, key)
         if checkpoint.phase == "gone":
-            self._launches.pop(launch_id, None)
-            self._gone.add(launch_id)
+            self._launches.pop(launch, None)
+            self._gone.add(launch)
             return
-        self._gone.discard(launch_id)
-        self._launches[launch_id] = (
-            launch_id,
+        self._gone.discard(launch)
+        self._launches[launch] = (
+            checkpoint.launch_id,
             key,
             checkpoint.agent,
             checkpoint.driver,

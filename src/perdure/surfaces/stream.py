@@ -61,7 +61,8 @@ class EventStream:
         self._seq = int(str(position).partition("-")[0]) if position is not None else 0
         self._closed = threading.Event()
         self._socket: socket.socket | None = None
-        self._connected_once = False
+        # Whoever knows a position has reached the server before: then it is waited for from the start.
+        self._connected_once = position is not None
         self._lost = False
         self._retry_s = RETRY_FIRST_S
         self._ended = False

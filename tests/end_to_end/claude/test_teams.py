@@ -47,7 +47,9 @@ def reported(stage: Stage, session: str, pattern: str) -> Any:
     """The turn that the agent began by itself because of this report, once it is over."""
 
     def fits(event: Any) -> bool:
-        return event["origin"] == "agent" and re.fullmatch(pattern, event["text"]) is not None
+        # Reports that come together begin one turn.
+        lines = event["text"].split("\n")
+        return event["origin"] == "agent" and any(re.fullmatch(pattern, line) for line in lines)
 
     began = stage.until(session, "user_message", fits)
     stage.until(session, "turn_end", lambda event: event["turn"] == began["turn"])

@@ -18,7 +18,7 @@ tools, report usage and end a turn. Deliberately not here: file and terminal acc
 
 from perdure.drivers.acp import state
 from perdure.drivers.acp.conversation import AcpConversation
-from perdure.drivers.base import Command, StartSession
+from perdure.drivers.base import Command, SharedConversation, StartSession
 
 __all__ = ["AcpConversation", "AcpDriver"]
 
@@ -34,6 +34,22 @@ class AcpDriver:
 
     def begin(self, launch_id: str) -> AcpConversation:
         return AcpConversation(state.State(launch_id=launch_id))
+
+    def join(self, other: SharedConversation, member: int) -> AcpConversation:
+        known = state.restore(other.dump())
+        return AcpConversation(
+            state.State(
+                launch_id=known.launch_id,
+                phase="ready",
+                next_id=member * state.IDS_OF_A_MEMBER,
+                member=member,
+                shared=True,
+                speaks=False,
+                capabilities=known.capabilities,
+                agent_name=known.agent_name,
+                auth_methods=known.auth_methods,
+            )
+        )
 
     def restore(self, dump: bytes) -> AcpConversation:
         return AcpConversation(state.restore(dump))

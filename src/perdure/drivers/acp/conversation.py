@@ -59,6 +59,22 @@ class AcpConversation:
         return memory.dump(self._state)
 
     @property
+    def joinable(self) -> bool:
+        return self._state.phase not in ("unborn", "initializing")
+
+    @property
+    def member(self) -> int:
+        return self._state.member
+
+    @property
+    def speaks(self) -> bool:
+        return self._state.speaks
+
+    @speaks.setter
+    def speaks(self, value: bool) -> None:
+        self._state.speaks = value
+
+    @property
     def prompt_bytes(self) -> int | None:
         running = self._state.running
         return running.input_bytes if running is not None else None
@@ -86,7 +102,7 @@ class AcpConversation:
         for line in lines:
             frame = jsonrpc.decode(line)
             if frame is None:
-                if line.strip():
+                if line.strip() and self._state.speaks:
                     self._out.strange("line", _raw(line), "not a JSON-RPC message")
             elif frame.method is None:
                 self._replied(frame)
@@ -96,7 +112,7 @@ class AcpConversation:
                 self._updated(frame.params)
             elif frame.method == "$/cancel_request":
                 self._asking.withdrawn(jsonrpc.value(frame.params))
-            else:
+            elif self._state.speaks:
                 self._out.strange(
                     f"notification {frame.method}", _raw(line), "a notification of unknown kind", quiet=True
                 )
@@ -139,6 +155,9 @@ class AcpConversation:
 
     def _requested(self, id: jsonrpc.Id, method: str, params: Any, line: bytes) -> None:
         given: dict[str, Any] = params if isinstance(params, dict) else {}
+        whose = given.get("sessionId")
+        if self._state.shared and (whose != self._state.session_id if whose is not None else not self._state.speaks):
+            return
         if method == "session/request_permission":
             self._asking.permission(id, given)
         elif method == "elicitation/create":
@@ -151,11 +170,15 @@ class AcpConversation:
         state = self._state
         head = jsonrpc.read(params, _update)
         if head is None:
+            if not state.speaks:
+                return
             self._out.strange("update", _raw(bytes(params)), "an update that lacks its parts")
             return
         kind = head.update.kind
         if state.phase == "opening":
             self._came_early(kind, bytes(params))
+        elif head.session_id != state.session_id and state.shared:
+            pass
         elif head.session_id != state.session_id:
             self._out.strange("session", _raw(bytes(params)), "an update of a session that is not open")
         elif kind in _CHUNKS:

@@ -52,9 +52,18 @@ class Running(Struct, omit_defaults=True):
     block_message: str | int | None = None
 
 
+IDS_OF_A_MEMBER = 10**9
+"""How many requests each session in a shared process may number."""
+
+
 class State(Struct, omit_defaults=True):
     launch_id: str
     phase: Phase = "unborn"
+    member: int = 0
+    shared: bool = False
+    """The process serves other sessions too: what is theirs is none of ours."""
+    speaks: bool = True
+    """What concerns no session is answered and told here; in a shared process by one of them."""
     next_id: int = 0
     asked_count: int = 0
     order: StartSession | None = None

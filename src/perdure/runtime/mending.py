@@ -1,0 +1,92 @@
+"""What a runner does when a step fails: it goes on from what was stored, as the next server would.
+
+Above: the runner. Below: the store's rows and the launch. A store that is away is waited for, however long; a bug of
+ours is tried around a few times, then the turn is given up and, if that fails too, the process.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from perdure.core.errors import Fenced, StoreError
+from perdure.core.observations import AgentExited
+from perdure.runtime import processes
+from perdure.runtime.attachment import Attachment
+
+if TYPE_CHECKING:
+    from perdure.runtime.runner import Runner
+
+logger = logging.getLogger(__name__)
+
+STORE_RETRY_S = 0.5
+MAX_FAULTS = 3
+SWEEP_GRACE_S = 0.5
+
+
+class Mending:
+    def __init__(self, runner: "Runner") -> None:
+        self._runner = runner
+        self.faults = 0
+        """Bugs of ours since a step was last stored."""
+
+    async def wait_for_store(self, error: StoreError) -> bool:
+        """The store is busy or away. The agent's output waits in its spool; True when the store is back."""
+        runner = self._runner
+        while not runner.stopping:
+            logger.warning("session %s waits for the store: %s", runner.journal.state.id, error)
+            await asyncio.sleep(STORE_RETRY_S)
+            try:
+                await self._from_what_is_stored()
+                return True
+            except Fenced:
+                runner.host.fenced()
+                return False
+            except StoreError as again:
+                error = again
+        return False
+
+    async def start_over(self) -> bool:
+        """After a bug of ours: whether it is worth to go on."""
+        runner = self._runner
+        self.faults += 1
+        try:
+            if runner.attachment is None or self.faults > MAX_FAULTS:
+                words = "Perdure failed while it spoke with the agent; see the server's log."
+                await runner.give_up("internal", words)
+            else:
+                await self._from_what_is_stored()
+            return self.faults <= MAX_FAULTS + 1
+        except Exception:
+            logger.exception("the runner of session %s can't go on", runner.journal.state.id)
+            return False
+
+    async def abandon(self) -> None:
+        """Nothing helps: the process is ended, so that the session's next message gets another one."""
+        runner = self._runner
+        if runner.attachment is not None:
+            try:
+                await processes.end_marked([runner.attachment.launch_id], SWEEP_GRACE_S)
+                await runner.record_exit(runner.attachment, AgentExited(how="lost"))
+            except Exception:
+                logger.exception("the agent of session %s could not be let go", runner.journal.state.id)
+        runner.host.dropped(runner)
+
+    async def _from_what_is_stored(self) -> None:
+        """Whatever came after the last step that was kept is read again."""
+        runner, attachment = self._runner, self._runner.attachment
+        if attachment is None:
+            return
+        rows = await runner.host.log.store.launches()
+        row = next((row for row in rows if (row.launch_id, row.session_id) == attachment.key), None)
+        if attachment.launch is not None:
+            attachment.launch.disconnect()
+        if row is None:
+            runner.host.sharing.leave(attachment)
+            runner.attachment = None
+            return
+        async with attachment.input.lock:
+            attachment.input.repair(attachment.launch, [row])
+            restored = Attachment.restore(row, attachment.launch, attachment.shared, attachment.input)
+        if attachment.shared is not None:
+            attachment.shared.join(restored)
+        await runner.recover(restored)

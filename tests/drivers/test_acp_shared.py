@@ -1,0 +1,44 @@
+"""Several sessions in one ACP process: each protocol half heeds what is meant for it, and nothing else."""
+
+import pytest
+
+from perdure.drivers.base import Noise, SessionOpened, StartSession, TurnFinished
+from tests.drivers.acp_peer import Peer, all_of, only, text
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+def test_a_second_session_joins_without_another_handshake_and_numbers_its_requests_apart(peer: Peer) -> None:
+    peer.open(StartSession("/srv/site", options={"shared": True}), loadSession=True)
+    second = peer.joined(3)
+    second.order(StartSession("/srv/site", options={"shared": True}))
+    (asked,) = second.sent
+    assert asked["method"] == "session/new" and asked["id"] >= 3 * 10**9
+    opened = only(SessionOpened, second.replies("session/new", {"sessionId": "session-2"}))
+    assert opened.capabilities["loadSession"] is True
+
+
+def test_what_is_meant_for_another_session_of_the_process_is_left_alone(peer: Peer) -> None:
+    peer.open(StartSession("/srv/site", options={"shared": True}))
+    peer.prompt()
+    params = {"sessionId": "session-2", "toolCall": {"toolCallId": "t"}, "options": []}
+    others = [{"id": "q", "method": "session/request_permission", "params": params}]
+    assert peer.says(*others) == [] and peer.sent == []
+    assert peer.updates(text("not ours"), session="session-2") == []
+    assert only(TurnFinished, peer.ends()).stop_reason == "end_turn"
+
+
+def test_of_what_concerns_no_session_one_of_them_tells(peer: Peer) -> None:
+    peer.open(StartSession("/srv/site", options={"shared": True}))
+    second = peer.joined(1)
+    unknown = {"id": "q", "method": "craft/drain", "params": {}}
+    for one, answers in ((peer, 1), (second, 0)):
+        noise = all_of(Noise, one.lines(b"a banner"))
+        one.says(unknown)
+        assert (len(noise), len(one.sent)) == (answers, answers)
+    conversation = second.driver.restore(second.dump)
+    conversation.speaks = True
+    assert len(all_of(Noise, conversation.receive([b"a banner"]).observations)) == 1
