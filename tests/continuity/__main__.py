@@ -1,7 +1,7 @@
 """`./run continuity [AGENT ...] [--event EVENT]`: play every scenario with real agents, and print the table.
 
 Above: a person. Below: scenarios.py plays, table.py writes. What was measured is kept beside the agents, one file for
-each; when all agents were, docs/continuity.md is written from that. The exit code is 0 if every cell holds.
+each; when all was, docs/continuity.md is written from that. The exit code is 0 if every cell holds.
 """
 
 import argparse
@@ -51,26 +51,26 @@ def measure(agent: Agent, installed: RealAgent, events: list[str]) -> dict[str, 
 
 def keep(name: str, verdicts: dict[str, Verdict]) -> None:
     KEPT.mkdir(parents=True, exist_ok=True)
-    note = json.loads((FOLDER / f"{name}.json").read_text())
-    body = {"packages": note["packages"], "verdicts": {event: verdict._asdict() for event, verdict in verdicts.items()}}
+    """Beside what was kept of other events, if that is of the same version."""
+    packages = json.loads((FOLDER / f"{name}.json").read_text())["packages"]
+    before = kept(name)
+    all_of_them = {**(before.verdicts if before and before.packages == packages else {}), **verdicts}
+    body = {"packages": packages, "verdicts": {event: verdict._asdict() for event, verdict in all_of_them.items()}}
     (KEPT / f"{name}.json").write_text(json.dumps(body, indent=1))
 
 
-def kept() -> dict[str, table.Row]:
-    found = {}
-    for name in AGENTS:
-        path = KEPT / f"{name}.json"
-        if path.exists():
-            body = json.loads(path.read_text())
-            verdicts = {event: Verdict(**fields) for event, fields in body["verdicts"].items()}
-            found[name] = table.Row(body["packages"], verdicts)
-    return found
+def kept(name: str) -> table.Row | None:
+    path = KEPT / f"{name}.json"
+    if not path.exists():
+        return None
+    body = json.loads(path.read_text())
+    return table.Row(body["packages"], {event: Verdict(**fields) for event, fields in body["verdicts"].items()})
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./run continuity", description="What real agents remember.")
     parser.add_argument("agents", nargs="*", help=f"of {', '.join(AGENTS)}; all, if none is named")
-    parser.add_argument("--event", action="append", choices=SCENARIOS, help="only this one; nothing is written then")
+    parser.add_argument("--event", action="append", choices=SCENARIOS, help="only this one")
     options = parser.parse_args()
     unknown = [name for name in options.agents if name not in AGENTS]
     if unknown:
@@ -83,11 +83,10 @@ def main() -> int:
             continue
         verdicts = measure(AGENTS[name], installed, options.event or list(SCENARIOS))
         rows[name] = table.Row([], verdicts)
-        if not options.event:
-            keep(name, verdicts)
+        keep(name, verdicts)
     print("\n" + table.matrix(rows))
-    known = kept()
-    if not options.event and known.keys() == AGENTS.keys():
+    known = {name: row for name in AGENTS if (row := kept(name)) is not None}
+    if known.keys() == AGENTS.keys() and all(row.verdicts.keys() == SCENARIOS.keys() for row in known.values()):
         PAGE.write_text(table.page(known))
         print(f"\nWritten: {PAGE.relative_to(ROOT)}")
     return 0 if rows and all(verdict.held for row in rows.values() for verdict in row.verdicts.values()) else 1

@@ -81,7 +81,16 @@ def suspended_and_woken(stage: Stage) -> list[Said]:
 
 
 def two_sessions_at_once(stage: Stage) -> list[Said]:
-    sessions = [stage.session(), stage.session()]
+    return _side_by_side(stage, [stage.session(), stage.session()])
+
+
+def two_sessions_in_one_process(stage: Stage) -> list[Said]:
+    said = _side_by_side(stage, [stage.session(shared=True), stage.session(shared=True)])
+    assert len({stage.pid(session) for session, _ in said}) == 1, "the sessions have a process each"
+    return said
+
+
+def _side_by_side(stage: Stage, sessions: list[str]) -> list[Said]:
     said: list[list[str]] = [[], []]
     for _ in range(2):
         sent = []
@@ -110,6 +119,7 @@ SCENARIOS: dict[str, Callable[[Stage], list[Said]]] = {
     "server killed in a turn": server_killed_in_a_turn,
     "suspended and woken": suspended_and_woken,
     "two sessions at once": two_sessions_at_once,
+    "two sessions in one process": two_sessions_in_one_process,
     "cancelled, then continued": cancelled_then_continued,
 }
 

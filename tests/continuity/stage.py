@@ -32,20 +32,23 @@ class Stage:
             place.mkdir(parents=True)
         env = {**environment(agent, Place(model.url, home, self.workdir)), **installed.env}
         shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in env.items())
+        lines = f'driver = "acp"\ncommand = {json.dumps(installed.argv)}\nenv = {{ {shown} }}\n'
         self.server = LiveServer(
             folder / "data",
             "[server]\nslots = 0\nproject_slots = 0\nstart_timeout_s = 170\n"
-            f'[agents.{agent.name}]\ndriver = "acp"\ncommand = {json.dumps(installed.argv)}\nenv = {{ {shown} }}\n',
+            f"[agents.{agent.name}]\n{lines}[agents.{agent.name}-shared]\n{lines}shared = true\n",
         ).start()
 
     # A conversation ----------------------------------------------------------------------------------------------
 
-    def session(self, **fields: Any) -> str:
-        return self.server.create(agent=self.agent.name, workdir=str(self.workdir), **fields)
+    def session(self, *, shared: bool = False, **fields: Any) -> str:
+        """`shared`: in one process with the others that are so."""
+        name = f"{self.agent.name}-shared" if shared else self.agent.name
+        return self.server.create(agent=name, workdir=str(self.workdir), **fields)
 
     def asking_session(self) -> str:
         """One whose agent asks before it acts."""
-        return self.session(**({"mode": self.agent.asking_mode} if self.agent.asking_mode else {}))
+        return self.session(mode=self.agent.asking_mode) if self.agent.asking_mode else self.session()
 
     def send(self, session: str, text: str) -> int:
         return int(self.server.send(session, text)["turn"])

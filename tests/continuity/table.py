@@ -30,6 +30,7 @@ EVENTS = """
 | server killed in a turn | `kill -9` while words are streaming; the new server goes on, and no word is missing |
 | suspended and woken | the process is ended because it is idle, twice, and started again for the next message |
 | two sessions at once | two processes of one agent, with messages at the same time; neither knows the other's |
+| two sessions in one process | the same with `shared = true` |
 | cancelled, then continued | the turn is aborted while words are streaming |
 
 A cell says how the checked turn got its context: `live`, the process still held the conversation; `resumed`, the agent

@@ -25,6 +25,16 @@ def test_a_cancelled_turn_is_told_to_be_forgotten_where_the_agent_drops_it(name:
     assert not only(TurnFinished, peer.ends()).forgotten
 
 
+def test_a_session_that_joins_a_process_knows_whose_it_is() -> None:
+    peer = opened("gemini-cli").joined(1)
+    peer.order(StartSession("/srv/site"))
+    peer.replies("session/new", {"sessionId": SESSION})
+    peer.prompt()
+    peer.updates(text("half"))
+    peer.order(CancelTurn(1))
+    assert only(TurnFinished, peer.ends("cancelled")).forgotten
+
+
 def test_a_turn_that_is_cancelled_before_the_agent_showed_anything_may_be_forgotten() -> None:
     peer = opened("another")
     peer.prompt()
