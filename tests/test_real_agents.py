@@ -1,9 +1,16 @@
 """Real agents, as `./run agents` installs them: a missing one is skipped with its reason."""
 
 import json
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.conftest import RealAgent, find_agent
+import pytest
+
+from perdure.runtime.catalogue import CATALOGUE
+from tests.conftest import ROOT, RealAgent, find_agent
+from tests.continuity.agents import AGENTS, CI_AGENTS
 
 
 def test_an_agent_that_was_never_installed_has_a_reason(tmp_path: Path) -> None:
@@ -20,3 +27,25 @@ def test_an_agent_whose_files_are_gone_has_a_reason(tmp_path: Path) -> None:
     assert find_agent("gone", tmp_path) == "the agent gone is no longer there (./run agents)"
     (tmp_path / "agent").touch()
     assert find_agent("gone", tmp_path) == RealAgent([str(tmp_path / "agent")], {})
+
+
+def test_every_agent_that_is_measured_can_be_installed_and_those_of_ci_by_default() -> None:
+    script = runpy.run_path(str(ROOT / "run"))
+    pinned = {**script["NODE_AGENTS"], **script["PYTHON_AGENTS"]}
+    assert AGENTS.keys() <= pinned.keys()
+    assert set(CI_AGENTS) <= set(script["USUAL_AGENTS"]) <= pinned.keys()
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_what_is_measured_is_what_the_catalogue_offers(name: str) -> None:
+    script = runpy.run_path(str(ROOT / "run"))
+    packages = {**script["NODE_AGENTS"], **script["PYTHON_AGENTS"]}[name]["packages"]
+    assert set(packages) & set(CATALOGUE[name].command)
+
+
+def test_an_agent_that_nobody_knows_is_named_with_those_that_are() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run"), "agents", "nobody"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "'nobody'" in done.stderr and "codex" in done.stderr

@@ -38,3 +38,26 @@ def test_a_process_that_ends_before_it_opened_a_session_says_why_though_no_turn_
 
 def test_one_that_was_ended_on_purpose_has_nothing_to_explain() -> None:
     assert types(warming().see(ob.AgentExited("ended"))) == ["agent_detached"]
+
+
+def test_a_start_that_failed_in_passing_is_tried_again_once_with_another_process() -> None:
+    stage = Stage()
+    stage.send()
+    failed = ob.StartFailed("initialize_refused", "the database is locked", passing=True)
+    stage.launch()
+    assert types(stage.see(failed)) == ["agent_detached", "context_fallback"]
+    assert stage.state.phase == "working"
+    stage.launch()
+    assert "turn_end" in types(stage.see(failed))
+    assert stage.state.phase == "idle"
+
+
+def test_a_turn_that_the_agent_has_forgotten_is_told_again_with_the_next_message() -> None:
+    stage = attached()
+    stage.send()
+    stage.see(ob.TurnFinished(stage.turn, "end_turn"))
+    stage.send()
+    stage.see(ob.TurnFinished(stage.turn, "cancelled", forgotten=True))
+    stage.send()
+    assert stage.state.turn is not None
+    assert (stage.state.turn.context, stage.state.turn.context_reason) == ("fresh", "last_turn_not_confirmed")

@@ -37,7 +37,7 @@ Item = Said | Called | Returned
 _ADDED = re.compile(
     r"<(system-reminder|environment_context|user_instructions|session_context|skills_instructions|permissions"
     r"|local-command-caveat|local-command-stdout|local-command-stderr|command-name|command-message|command-args"
-    r"|task-notification|total_tokens)\b[^>]*>.*?</\1\b[^>]*>\s*",
+    r"|task-notification|total_tokens|turn_aborted|current_datetime)\b[^>]*>.*?</\1\b[^>]*>\s*",
     re.DOTALL,
 )
 _MARKERS = re.compile(

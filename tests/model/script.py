@@ -76,14 +76,15 @@ def perform(conversation: Conversation, met: Callable[[int], int]) -> Acts:
         yield from _words(_said_by_tool(conversation) if conversation.results else GREETING)
     spoke = False
     for number, step in enumerate(rest, begin):
-        spoke_now = False
+        spoke_now = ended = False
         for act in _acts(step, conversation, lambda number=number: met(number)):  # type: ignore[misc]
             if isinstance(act, Text) and spoke and not spoke_now:
                 yield Text("\n")
             spoke_now = spoke_now or isinstance(act, Text)
             yield act
-            if isinstance(act, Call | Fail | Cut):
-                return
+            ended = ended or isinstance(act, Call | Fail | Cut)
+        if ended:
+            return
         spoke = spoke or spoke_now
 
 
@@ -91,7 +92,7 @@ def _after_calls(steps: list[Step], calls: int) -> int:
     begin = 0
     for number, step in enumerate(steps):
         if step.calls and calls:
-            calls -= 1
+            calls = max(0, calls - step.calls)
             begin = number + 1
     return len(steps) if calls else begin
 
@@ -103,6 +104,8 @@ def _said_by_tool(conversation: Conversation) -> str:
 def _acts(step: Step, conversation: Conversation, met: Callable[[], int]) -> Acts:
     if step.arguments is None:
         yield from _words(f"`{step.verb}` was not understood. It is used like this: `{step.usage}`.")
+    elif step.verb == "together":
+        yield from (_call(part.verb, part.arguments or (), conversation) for part in step.parts)
     elif step.calls:
         yield _call(step.verb, step.arguments, conversation)
     elif step.verb in ("fail", "cut", "limit"):

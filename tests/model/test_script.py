@@ -47,6 +47,14 @@ def test_a_script_goes_on_behind_each_call_whose_result_is_there() -> None:
     assert text(answer(script, Called("Bash"), Returned("ok"), Called("Read"), Returned("ok"))) == "c"
 
 
+def test_calls_that_are_made_together_are_one_answer_and_all_behind_it() -> None:
+    script = Said('together ["bash a", "read b"]\nsay done')
+    assert answer(script) == [Call("Bash", {"command": "a"}), Call("Read", {"file_path": "b"})]
+    both = (Called("Bash"), Called("Read"), Returned("ok"), Returned("ok"))
+    assert text(answer(script, *both)) == "done"
+    assert "was not understood" in text(answer(Said('together ["say a", "bash b"]')))
+
+
 def test_a_script_that_ends_with_a_call_says_what_the_tool_said() -> None:
     assert text(answer(Said("bash x"), Called("Bash"), Returned("out"))) == "The tool said: out"
 

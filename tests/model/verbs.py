@@ -23,6 +23,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "read": ("read PATH", r"(.+)"),
     "ask": ("ask QUESTION | A | B", r"([^|]*[^|\s][^|]*)((?:\|[^|]*)+)"),
     "tool": ("tool NAME JSON", r"(\S+)(?:\s+(\{.*\}))?"),
+    "together": ('together ["bash A", "bash B"]', r"(\[.*\])"),
     "result": ("result", r""),
     "recall": ("recall", r""),
     "fail": ("fail CODE [TIMES]", r"([45][0-9]{2})(?:\s+([0-9]{1,4}))?"),
@@ -35,8 +36,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "usage": ("usage IN OUT", r"([0-9]{1,12})\s+([0-9]{1,12})"),
 }
 
-CALLING = frozenset({"bash", "write", "read", "ask", "tool"})
-"""The verbs that end an answer with a tool call; the script goes on when the result is in."""
+CALLING = frozenset({"bash", "write", "read", "ask", "tool", "together"})
+"""The verbs that end an answer with tool calls: one, or several `together`. The script goes on with the results."""
 
 
 class Step(NamedTuple):
@@ -46,8 +47,16 @@ class Step(NamedTuple):
     arguments: tuple[str, ...] | None
 
     @property
-    def calls(self) -> bool:
-        return self.verb in CALLING and self.arguments is not None
+    def calls(self) -> int:
+        """How many tools it calls."""
+        if self.verb not in CALLING or self.arguments is None:
+            return 0
+        return len(self.parts) if self.verb == "together" else 1
+
+    @property
+    def parts(self) -> "list[Step]":
+        """The calls that are made together."""
+        return parse("\n".join(json.loads((self.arguments or ("[]",))[0])))
 
     @property
     def usage(self) -> str:
@@ -71,10 +80,15 @@ def _arguments(word: str, text: str) -> tuple[str, ...] | None:
     arguments = tuple(group or "" for group in fits.groups())
     if word == "tool":
         return arguments if _json(arguments[1] or "{}") is not None else None
-    if word == "spell":
+    if word in ("spell", "together"):
         pieces = _json(arguments[0]) or [None]
-        return arguments if all(isinstance(piece, str) for piece in pieces) else None
+        fits_all = all(isinstance(piece, str) for piece in pieces)
+        return arguments if fits_all and (word == "spell" or _all_call(pieces)) else None
     return arguments
+
+
+def _all_call(lines: list[str]) -> bool:
+    return all(step.calls and step.verb != "together" for step in parse("\n".join(lines)))
 
 
 def _json(text: str) -> Any:

@@ -35,6 +35,8 @@ class StartFailed(Struct, frozen=True):
 
     code: str
     message: str
+    passing: bool = False
+    """It says nothing of the next process: a turn that waits for this one may try another, once."""
 
 
 class PromptWithdrawn(Struct, frozen=True):
@@ -55,6 +57,8 @@ class TurnFinished(Struct, frozen=True):
     """The turn failed, with nothing said, and the native session holds its message all the same."""
     sent: bool = True
     """The agent was given the message; else its native session does not hold this turn."""
+    forgotten: bool = False
+    """The agent was given the message, and its native session may not hold it as it was, all the same."""
     cost_usd: float | None = None
     input_bytes: int = 0
     retry_at: int | None = None

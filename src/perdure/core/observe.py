@@ -182,7 +182,9 @@ def _start_failed(decision: Decision, fact: ob.StartFailed) -> None:
     state = decision.state
     error = ev.Error(code=fact.code, message=fact.message)
     detach(decision, fact.code)
-    if state.working:
+    if fact.passing and state.turn is not None and _may_start_over(state):
+        decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=f"{fact.code}: {fact.message}"))
+    elif state.working:
         finish_turn(decision, "failed", error=error)
         continue_queue(decision)
     else:
@@ -213,7 +215,7 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
         decision,
         "failed" if failed else fact.stop_reason,
         error=ev.Error(code=fact.error_code or "agent_error", message=message) if failed else None,
-        confirmed=fact.sent and not fact.poisoned and (fact.held or not failed),
+        confirmed=fact.sent and not fact.forgotten and not fact.poisoned and (fact.held or not failed),
         poisoned=fact.poisoned,
         cost_usd=fact.cost_usd,
         input_bytes=fact.input_bytes,

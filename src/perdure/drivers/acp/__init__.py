@@ -46,6 +46,7 @@ class AcpDriver:
                 shared=True,
                 speaks=False,
                 capabilities=known.capabilities,
+                agent_name=known.agent_name,
                 auth_methods=known.auth_methods,
             )
         )

@@ -80,6 +80,8 @@ class Asking:
         else:
             return False
         del self._state.asked[order.prompt_id]
+        if self._state.running is not None:
+            self._state.running.answered = True
         self._out.write(line)
         return True
 

@@ -58,12 +58,14 @@ class Opening:
             if isinstance(method, dict)
         ]
         if failure is not None:
-            self._fail(failure, "initialize_refused")
+            # Two first starts of codex at once make its database at once, and one of them fails.
+            self._fail(failure, "initialize_refused", passing=True)
         elif version is True or version != PROTOCOL_VERSION:
             self._fail_with("protocol", f"the agent speaks version {version!r} of ACP, and this server version 1")
         else:
             capabilities = result.get("agentCapabilities")
             state.capabilities = {**(capabilities if isinstance(capabilities, dict) else {}), **_version(result)}
+            state.agent_name = _info(result, "name")
             state.capabilities["can_resume"] = (
                 self._advertises("resume") or state.capabilities.get("loadSession") is True
             )
@@ -161,19 +163,19 @@ class Opening:
         self._state.held.clear()
         self._out.emit(ResumeRefused(reason))
 
-    def _fail(self, failure: jsonrpc.Failure, code: str) -> None:
+    def _fail(self, failure: jsonrpc.Failure, code: str, passing: bool = False) -> None:
         message = failure.sentence
         if failure.code == jsonrpc.NEEDS_LOGIN:
-            code = "needs_login"
+            code, passing = "needs_login", False
             ways = ", ".join(self._state.auth_methods) or "no way that it names"
             message = f"{message}. Log in with the agent's own program first; it offers {ways}"
-        self._fail_with(code, message)
+        self._fail_with(code, message, passing)
 
-    def _fail_with(self, code: str, message: str) -> None:
+    def _fail_with(self, code: str, message: str, passing: bool = False) -> None:
         # A process that is initialized may be asked for another session; one that isn't has to be asked that again.
         self._state.phase = "ready" if self._state.phase == "opening" else "unborn"
         self._state.held.clear()
-        self._out.emit(StartFailed(code, message))
+        self._out.emit(StartFailed(code, message, passing))
 
     def _advertises(self, capability: str) -> bool:
         session = self._state.capabilities.get("sessionCapabilities")
@@ -185,9 +187,15 @@ def _pairs(values: dict[str, str]) -> list[dict[str, str]]:
 
 
 def _version(result: dict[str, Any]) -> dict[str, str]:
+    version = _info(result, "version")
+    return {"version": version} if version else {}
+
+
+def _info(result: dict[str, Any], key: str) -> str:
+    """What the agent says of itself; empty if nothing."""
     info = result.get("agentInfo")
-    version = info.get("version") if isinstance(info, dict) else None
-    return {"version": version} if isinstance(version, str) else {}
+    value = info.get(key) if isinstance(info, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def _session_in(result: dict[str, Any], asked: str) -> str:

@@ -42,6 +42,8 @@ class Running(Struct, omit_defaults=True):
     turn: int
     input_bytes: int
     cancelled: bool = False
+    answered: bool = False
+    """A person or a rule has answered something in it: codex cancels a turn itself if that was a refusal."""
     cost_before_usd: float | None = None
     usage: dict[str, Any] = {}
     tools: dict[str, Tool] = {}
@@ -67,6 +69,8 @@ class State(Struct, omit_defaults=True):
     order: StartSession | None = None
     session_id: str | None = None
     capabilities: dict[str, Any] = {}
+    agent_name: str = ""
+    """As the agent calls itself, for the few rules that hold for one agent only."""
     auth_methods: list[str] = []
     settings: list[Setting] = []
     sent: dict[int, Sent] = {}

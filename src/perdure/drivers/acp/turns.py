@@ -20,6 +20,9 @@ from perdure.drivers.base import TurnFinished
 
 STALE_TOOLS_MAX = 256
 
+FORGET_CANCELLED = ("gemini-cli",)
+"""Agents whose own session drops a message whose turn was cancelled, with what was answered to it."""
+
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end_turn",
     "max_tokens": "max_turns",
@@ -92,15 +95,23 @@ class Turns:
             self._use(running, content.result_figures(result))
             self.finish(_STOP_REASONS.get(str(result.get("stopReason")), "end_turn"))
         elif running.cancelled:
-            self.finish("cancelled")
+            # hermes says so while it still works, and takes the next prompt for one to be queued: the process is let
+            # go, and its session is not relied on.
+            self.finish("cancelled", broken=True)
         else:
             code, poisoned = prompt_fault(failure)
             self.finish("failed", code, failure.sentence, poisoned)
         self.send_next()
 
     def finish(
-        self, stop_reason: StopReason, code: str | None = None, message: str | None = None, poisoned: bool = False
+        self,
+        stop_reason: StopReason,
+        code: str | None = None,
+        message: str | None = None,
+        poisoned: bool = False,
+        broken: bool = False,
     ) -> None:
+        """`broken`: nobody knows what the process does now, and what its session holds."""
         state, running = self._state, self._state.running
         if running is None:
             return
@@ -118,10 +129,21 @@ class Turns:
                 error_code=code,
                 error_message=message,
                 poisoned=poisoned,
+                forgotten=broken or (stop_reason == "cancelled" and self._unsure(running)),
+                leaves=broken,
                 cost_usd=running.usage.get("cost_usd"),
                 input_bytes=running.input_bytes,
             )
         )
+
+    def _unsure(self, running: Running) -> bool:
+        """Whether a cancelled turn may be missing in the agent's own session, or spoil it."""
+        # Before their first sign codex, copilot and qwen may not have taken the message yet, and hermes joins it with
+        # the next one, so that its model would do what was cancelled.
+        unseen = running.block < 0 and not running.tools
+        # One that nobody cancelled and that asked for nothing was cut off: qwen says so while it is being killed.
+        cut_off = not running.cancelled and not running.answered
+        return unseen or cut_off or self._state.agent_name in FORGET_CANCELLED
 
     def said(self, chunk: Chunk) -> None:
         """A piece of text or of thought."""
