@@ -55,6 +55,13 @@ def test_all_also_lists_what_could_be_added(server: ServerProcess) -> None:
     assert {entry["name"] for entry in shown["catalogue"]} == set(CATALOGUE)
 
 
+def test_the_sessions_of_one_agent_are_listed_under_it(server: ServerProcess) -> None:
+    made = server.run("send", "--new", "--agent", "rehearsal", "--json", "say hello").stdout
+    listed = json.loads(server.run("agents", "sessions", "rehearsal", "--json").stdout)
+    assert json.loads(made)["session_id"] in [entry["id"] for entry in listed["sessions"]]
+    assert json.loads(server.run("agents", "sessions", "rehearsal-stream", "--json").stdout)["sessions"] == []
+
+
 def test_a_name_shows_one_agent(server: ServerProcess) -> None:
     assert "perdure.rehearsal --acp" in server.run("agents", "rehearsal").stdout
     for words in (["rehearsal", "--json"], ["--json", "rehearsal"], ["show", "rehearsal", "--json"]):

@@ -8,6 +8,7 @@ import click
 
 from perdure.surfaces.cli.output import print_json, print_table
 from perdure.surfaces.cli.reach import Failure, Reach, reaching, sentence_of
+from perdure.surfaces.cli.sessions import list_sessions
 from perdure.surfaces.client import Client, Json, Problem, Unreachable
 
 TRIAL_TIMEOUT_S = 180.0
@@ -51,6 +52,15 @@ def agents_command(ctx: click.Context, reach: Reach, everything: bool) -> None:
         if not entry["offered"]
     ]
     print_table(["agent", "state", "driver", "version", "what to do"], rows, "There is no agent.")
+
+
+@agents_command.command("sessions")
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many.")
+@reaching
+def agent_sessions_command(reach: Reach, name: str, limit: int) -> None:
+    """List the sessions of one agent: the same as `perdure sessions --agent NAME`."""
+    list_sessions(reach, limit, agent=name)
 
 
 @agents_command.command("show")

@@ -26,6 +26,10 @@ SHOWN_FIELDS = ("agent", "project", "workdir", "model", "mode", "native_session_
 @reaching
 def sessions_command(reach: Reach, limit: int, **filters: str | None) -> None:
     """List sessions, the most recently active first."""
+    list_sessions(reach, limit, **filters)
+
+
+def list_sessions(reach: Reach, limit: int, **filters: str | None) -> None:
     with reach.client() as client:
         page = client.sessions(limit=limit, **filters)
     if reach.as_json:

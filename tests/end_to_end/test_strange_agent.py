@@ -1,0 +1,78 @@
+"""An ACP agent that does all that real ones were seen to do, in one turn: nothing is lost and nothing is stuck."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.harness import LiveServer, no_holes
+
+BIG = 1_000_000
+
+AGENT = """
+import json, sys
+
+SESSION = "strange-1"
+
+def send(**message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n")
+    sys.stdout.flush()
+
+def update(session, **fields):
+    send(method="session/update", params={"sessionId": session, "update": fields})
+
+def text(words):
+    update(SESSION, sessionUpdate="agent_message_chunk", content={"type": "text", "text": words})
+
+def receive():
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    return json.loads(line)
+
+sys.stdout.write("Welcome! A new version is available.\\n")
+sys.stderr.write("e" * 2_000_000 + "\\n")
+while True:
+    asked = receive()
+    method = asked.get("method")
+    if method == "initialize":
+        send(id=asked["id"], result={"protocolVersion": 1, "agentCapabilities": {}})
+    elif method == "session/new":
+        commands = [{"name": "early", "description": "told before the session is"}]
+        update(SESSION, sessionUpdate="available_commands_update", availableCommands=commands)
+        send(id=asked["id"], result={"sessionId": SESSION})
+    elif method == "session/prompt":
+        prompt = asked["params"]["prompt"][-1]["text"]
+        update("nobody's", sessionUpdate="agent_message_chunk", content={"type": "text", "text": "not ours"})
+        update(SESSION, sessionUpdate="from_the_future", detail={"keep": "me"})
+        send(id="q", method="craft/drain", params={"sessionId": SESSION})
+        answer = receive()
+        while answer.get("id") != "q":
+            answer = receive()
+        text("refused " if answer["error"]["code"] == -32601 else "odd ")
+        sys.stdout.write("half a line of no JSON {\\n")
+        text("x" * int(prompt))
+        text(" end")
+        send(id=asked["id"], result={"stopReason": "end_turn"})
+"""
+
+
+def test_noise_early_and_strange_updates_unknown_requests_and_long_lines_cost_nothing(
+    make_server: Callable[..., LiveServer], tmp_path: Path
+) -> None:
+    program = tmp_path / "agent.py"
+    program.write_text(AGENT)
+    command = json.dumps([sys.executable, str(program)])
+    server = make_server(f'[server]\nslots = 0\n[agents.strange]\ndriver = "acp"\ncommand = {command}\n')
+    session = server.create(agent="strange")
+    for turn in (1, 2):
+        assert server.turn(session, str(BIG))["stop_reason"] == "end_turn"
+        assert server.text(session, turn) == "refused " + "x" * BIG + " end"
+    log = server.log(session)
+    no_holes(log)
+    early = [event for event in log if event["type"] == "config" and event["config_id"] == "available_commands"]
+    assert [command["name"] for event in early for command in event["value"]] == ["early"]
+    kept = [event["raw"] for event in log if event["type"] == "unrecognised"]
+    for words in ("Welcome!", '"keep": "me"', "craft/drain", "half a line", "nobody's"):
+        assert any(words in raw for raw in kept), words
+    assert len([event for event in log if event["type"] == "system"]) == 3
