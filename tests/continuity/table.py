@@ -16,7 +16,8 @@ What a conversation is worth after something died in the middle of it, measured 
 is published, at the version below, under a real server; only the model behind it is scripted. After each event one more
 message is sent, `recall`, and the model answers with every user message that the agent's request held. A cell holds if
 those are all the messages of the session, each exactly once and in order, and if no process of the agent was left
-behind, neither by the event nor by the end of the session.
+behind, neither by a kill nor by the end of the session. What an agent adds to a message on its own account (the date,
+its reminders) is not counted.
 
 """
 
@@ -48,6 +49,8 @@ LIMITS = """
   has every message and every answer word for word, but of a tool call only its title and whether it succeeded.
 - A turn that is cancelled before the agent has shown anything of it may be missing in the agent's own session (codex,
   copilot, qwen), or be done together with the next message (hermes). So the next turn is `fresh` then, with any agent.
+- An abort ends a command that the turn waits for. One that codex has put into the background, because it took longer
+  than its model wanted to wait, goes on until the session's process ends.
 - What a killed agent had begun outside of the conversation, a half-written file for example, stays as it is.
 - The model is scripted: this shows what a model is told, not what it makes of it.
 """
