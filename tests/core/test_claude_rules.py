@@ -166,7 +166,17 @@ def test_what_was_always_allowed_is_not_asked_again_whichever_process_asks() -> 
     resolved = last(stage.see(prompt(1, "p2", input={"command": "make [all]"}, options=options)), ev.PromptResolved)
     assert (resolved.by, resolved.outcome) == ("rule", "allowed")
     stage.ask("p3", input={"command": "make al"}, options=options)
-    assert list(stage.state.prompts) == ["p3"]
+    stage.ask("p4", input={"command": "make [all]", "path": "/elsewhere"}, options=options)
+    assert list(stage.state.prompts) == ["p3", "p4"]
+
+
+def test_a_request_that_does_not_say_what_it_is_about_is_asked_each_time() -> None:
+    stage = working()
+    options = [ev.PromptOption("ok", "Always", "allow_always"), REJECT]
+    stage.ask("p1", tool="execute", input=None, options=options)
+    stage.do(cmd.AnswerPrompt(prompt_id="p1", option_id="ok"))
+    stage.ask("p2", tool="execute", input=None, options=options)
+    assert list(stage.state.prompts) == ["p2"]
 
 
 def test_what_the_project_denies_is_denied_though_a_person_once_said_always() -> None:

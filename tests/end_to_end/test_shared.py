@@ -2,14 +2,18 @@
 
 import json
 import random
+import shlex
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from perdure.core.state import dump, restore
 from tests.end_to_end.victims import agent_of, kill, none_left, until_said, zombies
-from tests.harness import SOURCE, LiveServer, no_holes
+from tests.harness import SOURCE, LiveServer, eventually, no_holes
 
 STREAMED = "".join(f"w{n} " for n in range(100)) + "\nend"
 
@@ -17,11 +21,19 @@ STREAMED = "".join(f"w{n} " for n in range(100)) + "\nend"
 class Place:
     """A server whose agent is shared, and sessions in one directory."""
 
-    def __init__(self, make_server: Callable[..., LiveServer], folder: Path) -> None:
-        command = json.dumps([sys.executable, "-m", "perdure.rehearsal", "--acp"])
+    def __init__(
+        self,
+        make_server: Callable[..., LiveServer],
+        folder: Path,
+        server: str = "slots = 0\nproject_slots = 0",
+        first: str = "",
+    ) -> None:
+        """`first` is shell that runs before the agent."""
+        agent = f"{shlex.quote(sys.executable)} -m perdure.rehearsal --acp"
+        command = json.dumps(["sh", "-c", f"{first or ':'}; exec {agent}"])
         env = f'{{ PERDURE_REHEARSAL_DIR = "{folder}/memory", PYTHONPATH = "{SOURCE}" }}'
-        agent = f'[agents.together]\ndriver = "acp"\nshared = true\ncommand = {command}\nenv = {env}\n'
-        self.server = make_server(f"[server]\nslots = 0\nproject_slots = 0\n{agent}")
+        lines = f'[agents.together]\ndriver = "acp"\nshared = true\ncommand = {command}\nenv = {env}\n'
+        self.server = make_server(f"[server]\n{server}\n{lines}")
         self.workdir = folder / "work"
         self.workdir.mkdir()
 
@@ -98,7 +110,7 @@ def test_the_process_ends_with_its_last_session(place: Place) -> None:
     for session in (second, third):
         server.post(f"/api/sessions/{session}/stop")
     none_left(server)
-    assert zombies(server) == []
+    eventually(lambda: not zombies(server), "its keeper is buried")
     assert server.turn(place.session(), "say five")["stop_reason"] == "end_turn"
 
 
@@ -153,3 +165,64 @@ def test_turns_of_all_sessions_go_on_though_the_server_is_killed(place: Place, s
     joined = place.session()
     server.turn(joined, "say late")
     assert place.pid(joined) == pid
+
+
+def test_a_session_that_waits_for_the_process_takes_what_comes_meanwhile(
+    make_server: Callable[..., LiveServer], tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    place = Place(make_server, tmp_path, first=f"while [ ! -e {gate} ]; do sleep 0.02; done")
+    server, first, warm, stopped = place.server, place.session(), place.session(), place.session()
+    server.send(first, "say one")
+    server.wait(first, lambda found: found["state"] == "processing")
+    # These wait until the process has introduced itself.
+    server.send(warm, "say two")
+    server.send(stopped, "say never")
+    server.post(f"/api/sessions/{stopped}/abort", expect=202)
+    assert server.wait_idle(stopped)["turns"][0]["stop_reason"] == "cancelled"
+    server.send(warm, "say three", when_busy="queue")
+    gate.touch()
+    assert server.wait_idle(first)["turns"][0]["stop_reason"] == "end_turn"
+    found = server.wait(warm, lambda found: found["state"] == "idle" and len(found["turns"]) == 2)
+    assert [server.text(warm, turn["turn"]) for turn in found["turns"]] == ["two", "three"]
+    assert server.recalled(stopped) == ["say never"]
+    assert len({place.pid(session) for session in (first, warm, stopped)}) == 1
+
+
+def test_with_one_slot_an_idle_session_keeps_the_process_that_the_next_turn_uses(
+    make_server: Callable[..., LiveServer], tmp_path: Path
+) -> None:
+    place = Place(make_server, tmp_path, server="slots = 3\nproject_slots = 1")
+    server, first, second = place.server, place.session(), place.session()
+    pids = set()
+    for session in (first, second, first, second):
+        server.turn(session, "say hello")
+        pids.add(place.pid(session))
+    assert len(pids) == 1
+
+
+def test_a_session_that_had_left_when_the_server_died_does_not_end_the_process_of_the_others(place: Place) -> None:
+    server, first, second = place.server, place.session(), place.session()
+    server.turn(first, "say one")
+    server.send(second, "stream 100 20\nsay end")
+    until_said(server, second, 1, "w3 ")
+    server.kill()
+    # As if the server had died while the first one was leaving: it is detached, and its row is still there.
+    with closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as database:
+        (body,) = database.execute("SELECT machine_state FROM sessions WHERE session_id = ?", (first,)).fetchone()
+        state = restore(body)
+        state.attached = None
+        database.execute("UPDATE sessions SET machine_state = ? WHERE session_id = ?", (dump(state), first))
+    server.restart()
+    assert server.wait_idle(second)["turns"][0]["stop_reason"] == "end_turn"
+    assert server.text(second, 1) == STREAMED
+    assert server.recalled(first) == ["say one"]
+
+
+def test_more_sessions_than_one_process_takes_get_another(place: Place) -> None:
+    sessions = [place.session() for _ in range(15)]
+    for session in sessions:
+        place.server.turn(session, "say hello")
+    assert len({place.pid(session) for session in sessions}) == 2
+    for session in sessions:
+        assert place.server.recalled(session) == ["say hello"]

@@ -13,7 +13,7 @@ from perdure.core import events as ev
 from perdure.core import observations as ob
 from perdure.core.clock import seconds, stamp
 from perdure.core.decision import Decision, World
-from perdure.core.permissions import DENY_ALL, answer_by_rule
+from perdure.core.permissions import DENY_ALL, answer_again, answer_by_rule
 from perdure.core.state import Attached, Session, Turn
 from perdure.core.turns import close_prompts, continue_queue, detach, finish_turn
 
@@ -115,7 +115,7 @@ def _content(decision: Decision, event: Any) -> None:
 def _ruled(decision: Decision, prompt: ev.PendingPrompt) -> ev.PromptOption | None:
     state = decision.state
     by_rule = answer_by_rule([*state.permissions, *decision.world.rules], prompt)
-    return by_rule or answer_by_rule(state.remembered, prompt)
+    return by_rule or answer_again(state.remembered, prompt)
 
 
 def _resolve(decision: Decision, prompt: ev.PendingPrompt, by: Any, outcome: Any, answer: dict[str, Any]) -> None:

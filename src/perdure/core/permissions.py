@@ -1,6 +1,6 @@
 """Permission rules: which prompts are answered without a person. First match wins; no match asks."""
 
-import glob
+import hashlib
 import json
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -33,12 +33,45 @@ def subject(tool_input: Any) -> str:
     return json.dumps(tool_input, sort_keys=True, default=str)
 
 
-def remembered(prompt: PendingPrompt, kind: str) -> Rule | None:
-    """What an answer means for the same request later: to the letter, as no pattern is a fence around a shell."""
-    if prompt.kind != "permission" or not prompt.tool or not kind.endswith("_always"):
+class Remembered(Struct, frozen=True):
+    """A request that a person has answered with "always": this tool with this very input."""
+
+    tool: str
+    digest: str
+    action: Literal["allow", "deny"]
+
+
+def remembered(prompt: PendingPrompt, kind: str) -> Remembered | None:
+    """What an answer means for the same request later: to the letter, as no pattern is a fence around a shell. One that
+    does not say what it is about is not known again."""
+    if prompt.kind != "permission" or not prompt.tool or not prompt.input or not kind.endswith("_always"):
         return None
-    action: Literal["allow", "deny"] = "allow" if kind == "allow_always" else "deny"
-    return Rule(glob.escape(prompt.tool), glob.escape(subject(prompt.input)), action)
+    return Remembered(prompt.tool, _digest(prompt.input), "allow" if kind == "allow_always" else "deny")
+
+
+def answer_again(known: list[Remembered], prompt: PendingPrompt) -> PromptOption | None:
+    """The option that the person chose for the same request before."""
+    if prompt.kind != "permission" or not prompt.tool or not prompt.input:
+        return None
+    digest = _digest(prompt.input)
+    for one in known:
+        if (one.tool, one.digest) == (prompt.tool, digest):
+            return _option(prompt, one.action)
+    return None
+
+
+def _digest(tool_input: Any) -> str:
+    text = json.dumps(tool_input, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _option(prompt: PendingPrompt, action: str) -> PromptOption | None:
+    wanted = ("allow_once", "allow_always") if action == "allow" else ("reject_once", "reject_always")
+    for kind in wanted:
+        for option in prompt.options:
+            if option.kind == kind:
+                return option
+    return None
 
 
 def answer_by_rule(rules: list[Rule], prompt: PendingPrompt) -> PromptOption | None:
@@ -50,12 +83,5 @@ def answer_by_rule(rules: list[Rule], prompt: PendingPrompt) -> PromptOption | N
         # A title is free text that a model may have written: it can hold a request back, never let one through.
         names = [prompt.tool or ""] if rule.action == "allow" else [prompt.tool or "", prompt.title]
         if any(fnmatchcase(name, rule.tool) for name in names) and fnmatchcase(text, rule.pattern):
-            if rule.action == "ask":
-                return None
-            wanted = ("allow_once", "allow_always") if rule.action == "allow" else ("reject_once", "reject_always")
-            for kind in wanted:
-                for option in prompt.options:
-                    if option.kind == kind:
-                        return option
-            return None
+            return None if rule.action == "ask" else _option(prompt, rule.action)
     return None

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from perdure.core.events import PendingPrompt
-from perdure.core.permissions import Rule
+from perdure.core.permissions import Remembered, Rule
 
 
 class Turn(Struct, kw_only=True):
@@ -128,7 +128,7 @@ class Session(Struct, kw_only=True):
     prompts: dict[str, PendingPrompt] = field(default_factory=dict)
     resolved_prompts: list[str] = field(default_factory=list)
     attached: Attached | None = None
-    remembered: list[Rule] = field(default_factory=list)
+    remembered: list[Remembered] = field(default_factory=list)
     """Requests that a person has answered with "always"."""
     granted: dict[str, list[str]] = field(default_factory=dict)
     """The same, by agent and in its own words: a new process of it is told."""

@@ -53,6 +53,8 @@ class Attachment:
         self.shared = shared
         self.input = sent or (shared.input if shared is not None else Input())
         self._stored = offset
+        self.stored = offset
+        """Up to where everything is in the store."""
 
     @classmethod
     def restore(
@@ -159,7 +161,7 @@ class Attachment:
     @property
     def acknowledgeable(self) -> int:
         """What the keeper may free: in a shared process, what everybody has stored."""
-        return self.shared.freeable if self.shared is not None and self.shared.members else self.freeable
+        return self.shared.freeable if self.shared is not None and self.shared.members else self.stored
 
     def checkpoint(self, lines: Sequence[bytes]) -> Checkpoint:
         """What to store with a step that wants `lines` written. Whoever has lines holds the input's lock, and takes

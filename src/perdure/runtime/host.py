@@ -90,46 +90,50 @@ class Host:
         if self._is_ours(launch_id):
             sent.repair(Launch.find(self.launches_root, launch_id), rows)
         shared: Shared | None = None
+        taken: list[tuple[Journal, Attachment]] = []
         for row in rows:
             try:
                 if not self._is_ours(launch_id):
                     await self._lose(row)
                     continue
-                if shared is None and self.agents.shares(row.agent):
-                    state = (await self.log.open(row.session_id)).state
-                    shared = self.sharing.open((row.agent, state.workdir, state.project), launch_id)
+                journal = await self.log.open(row.session_id)
+                if shared is None and (len(rows) > 1 or self.agents.shares(row.agent)):
+                    shared = self._shared_again(journal.state, row)
                     shared.input = sent
-                await self._take_up_session(row, shared, sent)
+                attachment = Attachment.restore(row, Launch.find(self.launches_root, launch_id), shared, sent)
+                if shared is not None:
+                    shared.join(attachment)
+                taken.append((journal, attachment))
             except StoreError:
                 raise
             except Exception:
                 # One that can't be read must not keep all the others from going on.
                 logger.exception("launch %s of session %s can't be taken up", launch_id, row.session_id)
-                await self._lose(row)
+                await self._lose(row, alone=len(rows) == 1)
         if shared is not None:
+            shared.elect()
             shared.introduced()
+        for journal, attachment in taken:
+            attached = journal.state.attached
+            if attached is not None and attached.launch_id == launch_id:
+                runner = self._make_runner(journal)
+                await runner.recover(attachment)
+                runner.start()
+            else:
+                self.retiring.begin(attachment)
 
-    async def _take_up_session(self, row: Checkpoint, shared: Shared | None, sent: Input) -> None:
-        journal = await self.log.open(row.session_id)
-        attachment = Attachment.restore(row, Launch.find(self.launches_root, row.launch_id), shared, sent)
-        if shared is not None:
-            shared.join(attachment)
-        attached = journal.state.attached
-        if attached is not None and attached.launch_id == row.launch_id:
-            runner = self._make_runner(journal)
-            await runner.recover(attachment)
-            runner.start()
-        else:
-            self.retiring.begin(attachment)
+    def _shared_again(self, state: st.Session, row: Checkpoint) -> Shared:
+        program = state.attached.fingerprint if state.attached is not None else ""
+        return self.sharing.open((row.agent, state.workdir, state.project, program), row.launch_id)
 
     def _is_ours(self, launch_id: str) -> bool:
         """A copied data directory lists launches that another server may still hold."""
         return launch_id.startswith(f"{self._install_id}-")
 
-    async def _lose(self, row: Checkpoint) -> None:
+    async def _lose(self, row: Checkpoint, *, alone: bool = True) -> None:
         """Go on without a launch: its turn fails with what it has said."""
         self.runners.pop(row.session_id, None)
-        if self._is_ours(row.launch_id):
+        if alone and self._is_ours(row.launch_id):
             await processes.end_marked([row.launch_id], SWEEP_GRACE_S)
         gone = msgspec.structs.replace(row, phase="gone", pending_input=[])
         fact = AgentExited(how="lost")
@@ -208,6 +212,10 @@ class Host:
                     await asyncio.sleep(0.01)
         except TimeoutError:
             logger.warning("some agents did not end in time; their keepers go on ending them")
+        for runner in list(self.runners.values()):
+            # All at once: one may wait for what another holds.
+            runner.stopping = True
+            runner.wake()
         for runner in list(self.runners.values()):
             await runner.stop()
         await self.compactor.stop()
@@ -313,6 +321,11 @@ class Host:
     def ensure_runner(self, journal: Journal) -> None:
         if journal.state.id not in self.runners and journal.state.working:
             self._make_runner(journal).start()
+
+    def left(self, attachment: Attachment) -> None:
+        """A session that was about to use a process does not. If nobody else does, the process is ended."""
+        if self.sharing.leave(attachment) and attachment.launch is not None:
+            self.retiring.begin(attachment)
 
     def dropped(self, runner: Runner) -> None:
         """A runner has nothing left to do. Called with no await between its last look and this."""

@@ -81,11 +81,11 @@ class Mending:
         if attachment.launch is not None:
             attachment.launch.disconnect()
         if row is None:
-            runner.host.sharing.leave(attachment)
+            runner.host.left(attachment)
             runner.attachment = None
             return
         async with attachment.input.lock:
-            attachment.input.repair(attachment.launch, [row])
+            attachment.input.repair(attachment.launch, [each for each in rows if each.launch_id == row.launch_id])
             restored = Attachment.restore(row, attachment.launch, attachment.shared, attachment.input)
         if attachment.shared is not None:
             attachment.shared.join(restored)

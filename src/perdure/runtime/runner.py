@@ -28,7 +28,7 @@ from perdure.runtime.log import READ_BATCH, READ_BYTES, Journal
 from perdure.runtime.mending import Mending
 from perdure.runtime.orders import Orders
 from perdure.runtime.patience import Patience
-from perdure.runtime.starting import plan_start
+from perdure.runtime.starting import not_ready_yet, plan_start
 
 if TYPE_CHECKING:
     from perdure.runtime.host import Host
@@ -82,8 +82,14 @@ class Runner:
     def kill(self, reason: str) -> None:
         """End the process at once, whatever it does; the turn ends with what it has said."""
         self._patience.kill_reason = reason
-        if self.attachment is not None and self.attachment.launch is not None:
-            self.attachment.launch.end(0, self.host.settings.term_grace_s)
+        if self.attachment is not None:
+            self._end(self.attachment)
+
+    def _end(self, attachment: Attachment) -> None:
+        if attachment.shared is not None:
+            self.host.sharing.end(attachment.shared)
+        if attachment.launch is not None:
+            attachment.launch.end(0, self.host.settings.term_grace_s)
 
     async def recover(self, attachment: Attachment) -> None:
         """Go on with a launch that an earlier server started."""
@@ -156,7 +162,6 @@ class Runner:
             if not state.working:
                 if not self._prewarm:
                     return False
-                self._prewarm = False
                 await self._launch()
                 return True
             if state.phase == "aborting":
@@ -211,11 +216,18 @@ class Runner:
             await self._keep(attachment, observations, lines)
             return
         async with attachment.input.lock:
+            await self._repair_input(attachment)
             await self._keep(attachment, observations, lines)
+
+    async def _repair_input(self, attachment: Attachment) -> None:
+        """Another session of a shared process may have stored lines that it could not write."""
+        if attachment.input.torn:
+            rows = await self.host.log.store.launches()
+            attachment.input.repair(attachment.launch, [row for row in rows if row.launch_id == attachment.launch_id])
 
     async def _keep(self, attachment: Attachment, observations: Sequence[Any], lines: list[bytes]) -> None:
         journal, launch = self.journal, attachment.launch
-        checkpoint = attachment.checkpoint(lines)
+        checkpoint, freeable = attachment.checkpoint(lines), attachment.freeable
 
         def fitting(state: Session) -> bool:
             return not lines and deltas_only(state, attachment.launch_id, observations)
@@ -236,20 +248,22 @@ class Runner:
             except BaseException:
                 attachment.input.total -= len(lines)
                 raise
+        attachment.stored = freeable
         if launch is not None:
-            if lines:
-                await self._write(launch, lines, checkpoint.input_total)
+            await self._write(attachment, launch, lines, checkpoint.input_total)
             launch.acknowledge(attachment.acknowledgeable)
 
-    async def _write(self, launch: Launch, lines: list[bytes], input_total: int) -> None:
+    async def _write(self, attachment: Attachment, launch: Launch, lines: list[bytes], input_total: int) -> None:
+        attachment.input.torn = bool(lines)
         while lines:
             try:
                 launch.write(lines)
-                return
+                break
             except StoreFull:
                 await self._wait_for_room()
                 missing = input_total - launch.repair_input()
                 lines = lines[-missing:] if missing > 0 else []
+        attachment.input.torn = False
 
     async def _wait_for_room(self) -> None:
         """Until it is worth another try; StoreFull if the server stops meanwhile."""
@@ -264,6 +278,8 @@ class Runner:
             if isinstance(fact, SessionOpened | StartFailed | TurnFinished) and self.attachment is not None:
                 self.host.learn(self.attachment.agent, fact)
         long_orphan = bool(self.journal.state.prompts)
+        if self.attachment is not None and self.attachment.shared is not None:
+            long_orphan = self.attachment.shared.asks(self.journal.state.id, long_orphan)
         if long_orphan != self._long_orphan and self.attachment is not None and self.attachment.launch is not None:
             self._long_orphan = long_orphan
             settings = self.host.settings
@@ -287,8 +303,14 @@ class Runner:
         """Start the agent that the running turn needs; or, with no turn, one that waits for it."""
         await self.host.retiring.wait(self.journal.state.id)
         if self.journal.state.phase not in ("working", "idle"):
+            self._prewarm = False
             return
         self._todo.clear()
+        if (shared := not_ready_yet(self.host, self.journal)) is not None:
+            # Whatever happens to this session meanwhile is looked at first.
+            await shared.settled_or(self._wakeup)
+            return
+        self._prewarm = False
         try:
             start = await plan_start(self.host, self.journal, self._orders)
         except Refused as refusal:
@@ -296,6 +318,7 @@ class Runner:
             return
         attachment = start.attachment
         async with attachment.input.lock:
+            await self._repair_input(attachment)
             checkpoint = attachment.checkpoint(start.lines)
             try:
                 await self.journal.record(
@@ -303,7 +326,7 @@ class Runner:
                 )
             except BaseException as error:
                 attachment.input.total -= len(start.lines)
-                self.host.sharing.leave(attachment)
+                self.host.left(attachment)
                 if isinstance(error, StoreFull):
                     await self._wait_for_room()
                 elif isinstance(error, Refused):
@@ -316,7 +339,7 @@ class Runner:
             if attachment.launch is None:
                 await self._spawn(attachment, start.command, start.lines)
             else:
-                await self._write(attachment.launch, start.lines, checkpoint.input_total)
+                await self._write(attachment, attachment.launch, start.lines, checkpoint.input_total)
                 await self._connect()
                 attachment.phase = "live"
 
@@ -338,7 +361,7 @@ class Runner:
                 except OSError as error:
                     await self.record_exit(attachment, AgentExited(how="spawn_failed", error=str(error)))
                     return
-            await self._write(attachment.launch, lines, len(lines))
+            await self._write(attachment, attachment.launch, lines, len(lines))
             await self._connect()
         attachment.phase = "live"
 
@@ -409,8 +432,8 @@ class Runner:
         """An agent that does not stop when asked is asked again, then made to; one that never opens likewise."""
         state = self.journal.state
         due = self._patience.over(state, self.host.log.now()) if attachment.launch is not None else None
-        if due == "kill" and attachment.launch is not None:
-            attachment.launch.end(0, self.host.settings.term_grace_s)
+        if due == "kill":
+            self._end(attachment)
         elif due == "cancel" and state.turn is not None:
             await self._commit(attachment, *attachment.perform([CancelTurn(state.turn.turn)]))
         return due == "cancel"

@@ -18,8 +18,11 @@ from perdure.stores.base import Checkpoint
 if TYPE_CHECKING:
     from perdure.runtime.attachment import Attachment
 
-Key = tuple[str, str, str | None]
-"""(agent, directory, project)"""
+Key = tuple[str, str, str | None, str]
+"""(agent, directory, project, program)"""
+
+MEMBERS_MAX = 12
+"""A keeper has room for a few connections more."""
 
 
 class Input:
@@ -29,6 +32,8 @@ class Input:
     def __init__(self, total: int = 0) -> None:
         self.total = total
         self.lock = asyncio.Lock()
+        self.torn = False
+        """Lines were stored and not written: whoever writes next first writes these."""
 
     def repair(self, launch: Launch | None, rows: Sequence[Checkpoint]) -> None:
         """Append what was stored and not written. `rows` may be those of several sessions."""
@@ -42,6 +47,7 @@ class Input:
             stored |= {number: line for number, line in enumerate(row.pending_input, first) if number > written}
         launch.write([stored[number] for number in sorted(stored)])
         self.total = written + len(stored)
+        self.torn = False
 
 
 class Shared:
@@ -55,14 +61,26 @@ class Shared:
         self.over = False
         self._number = 0
         self._keeper: subprocess.Popen[bytes] | None = None
+        self._asking: set[str] = set()
 
     def next_number(self) -> int:
         """A number for each session that ever joins, so that their requests differ."""
-        self._number = max([self._number, *(each.member for each in self._conversations())]) + 1
+        # Also beyond those of sessions that left before this server began: each of them sent some line.
+        self._number = max([self._number, self.input.total, *(each.member for each in self._conversations())]) + 1
         return self._number
 
     def join(self, attachment: "Attachment") -> None:
         self.members[attachment.session_id] = attachment
+
+    def asks(self, session_id: str, waits: bool) -> bool:
+        """Whether a person is waited for, in this session or in any."""
+        self._asking = self._asking | {session_id} if waits else self._asking - {session_id}
+        return bool(self._asking)
+
+    def elect(self) -> None:
+        """One answers and tells what concerns no session in particular."""
+        if self.members and not any(each.speaks for each in self._conversations()):
+            self._conversations()[0].speaks = True
 
     def introduced(self) -> None:
         if any(each.joinable for each in self._conversations()):
@@ -75,10 +93,20 @@ class Shared:
     def _conversations(self) -> list[SharedConversation]:
         return [cast("SharedConversation", member.conversation) for member in self.members.values()]
 
+    async def settled_or(self, woken: asyncio.Event) -> None:
+        """Until others may join, or something else has to be looked at."""
+        waits = [asyncio.create_task(event.wait()) for event in (self.settled, woken)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
     @property
     def freeable(self) -> int:
         """Up to where everybody has stored the output."""
-        return min(member.freeable for member in self.members.values())
+        return min(member.stored for member in self.members.values())
 
     @property
     def offset(self) -> int:
@@ -89,8 +117,8 @@ class Shared:
         """Whether that was the last one; then the process is its to end."""
         self.members.pop(attachment.session_id, None)
         launch = attachment.launch
-        if self.members and not any(each.speaks for each in self._conversations()):
-            self._conversations()[0].speaks = True
+        self.elect()
+        self.asks(attachment.session_id, False)
         if launch is not None and self.members:
             # Whoever goes on with the process has to bury its keeper.
             self._keeper, launch.keeper = launch.keeper or self._keeper, None
@@ -106,7 +134,8 @@ class Sharing:
         self._open: dict[Key, Shared] = {}
 
     def find(self, key: Key) -> Shared | None:
-        return self._open.get(key)
+        shared = self._open.get(key)
+        return shared if shared is not None and len(shared.members) < MEMBERS_MAX else None
 
     def open(self, key: Key, launch_id: str) -> Shared:
         shared = self._open[key] = Shared(key, launch_id)

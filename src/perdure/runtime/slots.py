@@ -16,14 +16,22 @@ from perdure.runtime.log import Journal
 
 if TYPE_CHECKING:
     from perdure.runtime.host import Host
+    from perdure.runtime.runner import Runner
 
 
 class _Reservation:
     """A turn that is about to begin."""
 
-    def __init__(self, session_id: str, place: str) -> None:
+    def __init__(self, session_id: str, project: str | None, workdir: str) -> None:
         self.session_id = session_id
-        self.place = place
+        self.place = project or workdir
+        self._where = (project, workdir)
+
+    def shares(self, runner: "Runner") -> bool:
+        """Whether its process may serve this turn too, so that it takes no place of its own."""
+        state, attachment = runner.journal.state, runner.attachment
+        shared = attachment is not None and attachment.shared is not None
+        return shared and (state.project, state.workdir) == self._where
 
 
 class Slots:
@@ -34,7 +42,7 @@ class Slots:
     @contextlib.asynccontextmanager
     async def taken(self, session_id: str, project: str | None, workdir: str) -> AsyncIterator[None]:
         """A slot for the turn that is begun inside. Raises Refused. Of those that come at once the first is first."""
-        mine = _Reservation(session_id, project or workdir)
+        mine = _Reservation(session_id, project, workdir)
         self._reserved.append(mine)
         try:
             limits = self._host.limits(project, {})
@@ -75,11 +83,12 @@ class Slots:
                 f"{where} {limit} running turn{'s' if limit > 1 else ''}, its limit. Wait for one to end, abort one, "
                 f"or raise {'project_slots' if place else 'slots'} in perdure.toml.",
             )
+        alone = [journal for journal in others if not mine.shares(runners[journal.state.id])]
         idle = sorted(
-            (journal for journal in others if _is_idle(journal.state) and journal.state.id not in waiting),
+            (journal for journal in alone if _is_idle(journal.state) and journal.state.id not in waiting),
             key=lambda journal: journal.state.last_active_at,
         )
-        excess = len({journal.state.id for journal in others} | waiting) + 1 - limit
+        excess = len({journal.state.id for journal in alone} | waiting) + 1 - limit
         for journal in idle[: max(0, excess)]:
             await self._host.suspend(journal, "slot_needed")
 

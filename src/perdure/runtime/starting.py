@@ -3,8 +3,6 @@
 Above: the runner, which records it, then spawns. Below: agents, drivers, orders. Nothing is started here.
 """
 
-import asyncio
-import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +15,7 @@ from perdure.runtime.attachment import Attachment
 from perdure.runtime.launch import Launch
 from perdure.runtime.log import Journal
 from perdure.runtime.orders import Orders
-from perdure.runtime.sharing import Key
+from perdure.runtime.sharing import Key, Shared
 
 if TYPE_CHECKING:
     from perdure.runtime.host import Host
@@ -34,7 +32,7 @@ def _alone(host: "Host", journal: Journal, agent: str) -> Attachment:
     """To a process of its own; one that others may join, if the agent is set up so."""
     state, launch_id = journal.state, host.new_launch_id()
     driver = DRIVERS[host.driver_name(state, agent)]
-    shared = host.sharing.open(_key(state, agent), launch_id) if host.agents.settings(agent).shared else None
+    shared = host.sharing.open(_key(host, state, agent), launch_id) if host.agents.shares(agent) else None
     attachment = Attachment(
         launch_id=launch_id,
         session_id=state.id,
@@ -49,15 +47,13 @@ def _alone(host: "Host", journal: Journal, agent: str) -> Attachment:
     return attachment
 
 
-async def _joined(host: "Host", journal: Journal, agent: str) -> Attachment | None:
+def _joined(host: "Host", journal: Journal, agent: str) -> Attachment | None:
     """To a process that serves other sessions already, if there is one."""
     state = journal.state
     driver = DRIVERS[host.driver_name(state, agent)]
-    if not host.agents.settings(agent).shared or not isinstance(driver, SharingDriver):
+    if not host.agents.shares(agent) or not isinstance(driver, SharingDriver):
         return None
-    while (shared := host.sharing.find(_key(state, agent))) is not None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(shared.settled.wait(), host.settings.start_timeout_s)
+    while (shared := host.sharing.find(_key(host, state, agent))) is not None:
         model, launch = shared.model(), Launch.find(host.launches_root, shared.launch_id)
         if shared.over or model is None or launch is None or not launch.is_alive():
             host.sharing.end(shared)
@@ -78,28 +74,49 @@ async def _joined(host: "Host", journal: Journal, agent: str) -> Attachment | No
     return None
 
 
-def _key(state: Session, agent: str) -> Key:
-    return agent, state.workdir, state.project
+def _key(host: "Host", state: Session, agent: str) -> Key:
+    return agent, state.workdir, state.project, host.agents.facts(agent, state.workdir).fingerprint
+
+
+def _agent(state: Session) -> str:
+    return state.turn.agent if state.working and state.turn is not None else state.agent
+
+
+def not_ready_yet(host: "Host", journal: Journal) -> Shared | None:
+    """A process that this session will share, and that has not introduced itself yet."""
+    agent = _agent(journal.state)
+    if not host.agents.shares(agent):
+        return None
+    shared = host.sharing.find(_key(host, journal.state, agent))
+    return shared if shared is not None and not shared.settled.is_set() else None
 
 
 async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start:
     """How the session's agent is to be started, for the running turn or, while none runs, to be warm for the next.
     Raises Refused where it can't be."""
+    agent = _agent(journal.state)
+    program = await host.agents.ready(agent)
+    # From here on no await until the attachment is made: what it has performed is what is decided at this moment, and
+    # whatever is decided later is performed later.
     state = journal.state
     turn = state.turn if state.working else None
-    agent = turn.agent if turn is not None else state.agent
-    program = await host.agents.ready(agent)
+    if _agent(state) != agent:
+        program, agent = host.agents.require(_agent(state)), _agent(state)
     if not os.path.isdir(state.workdir):  # noqa: ASYNC240  one look at a local directory
         raise Refused("agent_unavailable", f"The working directory {state.workdir} is not there any more.")
     driver = DRIVERS[host.driver_name(state, agent)]
     order = orders.start(turn.native_session_id if turn is not None and turn.context == "resumed" else None)
-    attachment = await _joined(host, journal, agent) or _alone(host, journal, agent)
+    attachment = _joined(host, journal, agent) or _alone(host, journal, agent)
     launch_id = attachment.launch_id
     first: list[Order] = [order]
-    if turn is not None:
-        attachment.prompt_mark = (turn.turn, -1)
-        first.append(await orders.prompt())
-    _, lines = attachment.perform(first)
+    try:
+        if turn is not None:
+            attachment.prompt_mark = (turn.turn, -1)
+            first.append(await orders.prompt())
+        _, lines = attachment.perform(first)
+    except BaseException:
+        host.left(attachment)
+        raise
     facts = host.agents.facts(agent, state.workdir)
     record = cmd.PrepareLaunch(
         launch_id=launch_id,

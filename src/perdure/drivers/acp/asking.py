@@ -105,7 +105,8 @@ class Asking:
         state = self._state
         # A number of our own: the agent may use its ids again.
         state.asked_count += 1
-        prompt.prompt_id = f"{state.launch_id}-{state.asked_count}"
+        of_whom = f"{state.launch_id}-{state.member}" if state.member else state.launch_id
+        prompt.prompt_id = f"{of_whom}-{state.asked_count}"
         state.asked[prompt.prompt_id] = asked
         self._out.emit(prompt)
 

@@ -60,7 +60,7 @@ class AcpConversation:
 
     @property
     def joinable(self) -> bool:
-        return self._state.phase not in ("unborn", "initializing")
+        return self._state.shared and self._state.phase not in ("unborn", "initializing")
 
     @property
     def member(self) -> int:

@@ -80,6 +80,8 @@ def append(path: Path, name: str, section: str) -> None:
         write_whole(path, whole)
     except OSError as error:
         raise Failure(f"{path} can't be written: {error.strerror}. Nothing was changed.") from error
+    except UnicodeEncodeError as error:
+        raise Failure("The command has bytes that are not UTF-8; TOML can't hold them. Nothing was changed.") from error
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -95,6 +97,6 @@ def write_whole(path: Path, text: str) -> None:
             os.fsync(descriptor)
         os.chmod(made, mode)
         os.replace(made, target)
-    except OSError:
+    except BaseException:
         os.unlink(made)
         raise
