@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core import events as ev
+from perdure.core.errors import Refused
 from perdure.core.view import TurnView
 from perdure.runtime.log import Journal
 from perdure.runtime.sessions import Sessions
@@ -85,7 +86,7 @@ async def collect(sessions: Sessions, accepted: dict[str, Any]) -> Collected:
                 error = event
             elif isinstance(event, ev.TurnEnd) and start is not None:
                 return _collected(start, event, view.text(), error)
-    raise AssertionError(f"turn {turn} of {session_id} is over and has no end")
+    raise Refused("not_found", "The session was erased while its turn was waited for.")
 
 
 def _collected(start: ev.TurnStart, end: ev.TurnEnd, text: str, error: ev.Error | None) -> Collected:
