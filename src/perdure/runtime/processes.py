@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -25,8 +26,10 @@ from perdure.runtime.keeper import MARK
 KILL_WAIT_S = 5.0
 LOOK_AGAIN_S = 0.02
 PS_TIMEOUT_S = 5.0
+GATHER_S = 0.005
 
 _PROC = Path("/proc")
+_looks: "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[dict[str, list[int]]]]" = WeakKeyDictionary()
 _MARK_BYTES = b"\0" + MARK.encode() + b"="
 
 
@@ -91,11 +94,11 @@ def signal_marked(pid: int, launch_id: str, number: int) -> bool:
 async def end_marked(launch_ids: Iterable[str], grace_s: float) -> list[int]:
     """SIGTERM, then after `grace_s` SIGKILL, until none of these launches has a process. The pids that would not go."""
     wanted = set(launch_ids)
-    left = _signal_all(wanted, signal.SIGTERM)
+    left = await _signal_all(wanted, signal.SIGTERM)
     await _wait_gone(left, grace_s)
     deadline = time.monotonic() + KILL_WAIT_S
     # Looked for anew each time: a process that is being ended may have started another.
-    while left := _signal_all(wanted, signal.SIGKILL):
+    while left := await _signal_all(wanted, signal.SIGKILL):
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:
             break
@@ -136,8 +139,25 @@ def _own_pids() -> list[int]:
     return found
 
 
-def _signal_all(launch_ids: set[str], number: int) -> dict[int, str]:
-    found = {pid: launch_id for launch_id, pids in marked_all().items() if launch_id in launch_ids for pid in pids}
+async def _look_together() -> dict[str, list[int]]:
+    """One look through /proc, begun after it was asked for, for all who ask at about the same time: where a hundred
+    sessions end at once, a hundred looks would hold everything up."""
+    loop = asyncio.get_running_loop()
+    look = _looks.get(loop)
+    if look is None:
+
+        async def begin() -> dict[str, list[int]]:
+            await asyncio.sleep(GATHER_S)
+            del _looks[loop]
+            return await asyncio.to_thread(marked_all)
+
+        look = _looks[loop] = asyncio.create_task(begin(), name="look for marks")
+    return await asyncio.shield(look)
+
+
+async def _signal_all(launch_ids: set[str], number: int) -> dict[int, str]:
+    marks = await _look_together()
+    found = {pid: launch_id for launch_id, pids in marks.items() if launch_id in launch_ids for pid in pids}
     return {pid: launch_id for pid, launch_id in found.items() if signal_marked(pid, launch_id, number)}
 
 
