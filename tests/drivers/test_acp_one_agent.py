@@ -2,7 +2,15 @@
 
 import pytest
 
-from perdure.drivers.base import AnswerPrompt, CancelTurn, StartFailed, StartSession, TurnFinished
+from perdure.drivers.base import (
+    AnswerPrompt,
+    CancelTurn,
+    ResumeRefused,
+    SendPrompt,
+    StartFailed,
+    StartSession,
+    TurnFinished,
+)
 from tests.drivers.acp_peer import SESSION, Peer, only, text, tool_call
 
 
@@ -74,3 +82,15 @@ def test_a_cancelled_prompt_that_is_answered_with_an_error_costs_the_process_and
     peer.order(CancelTurn(1))
     ended = only(TurnFinished, peer.fails("session/prompt", -32603, "Internal error"))
     assert (ended.stop_reason, ended.leaves, ended.forgotten) == ("cancelled", True, True)
+
+
+def test_an_agent_that_opens_any_session_is_believed_only_if_it_shows_something_of_it() -> None:
+    peer = Peer()
+    peer.initialize(StartSession("/srv/site", native_session_id=SESSION), loadSession=True)
+    peer.order(SendPrompt(1, "m1", "go on"))
+    peer.updates({"sessionUpdate": "available_commands_update", "availableCommands": []})
+    peer.updates(text("of another session"), session="another")
+    peer.replies("session/load", {})
+    refused = only(ResumeRefused, peer.fails("_perdure/settled", -32601, "Method not found"))
+    assert "knows nothing" in refused.reason and refused.reopens
+    assert peer.sent == []

@@ -133,8 +133,7 @@ class AcpConversation:
         elif sent.method == "initialize":
             self._opening.initialized(result, failure)
         elif sent.method == SETTLE_METHOD:
-            self._state.settling = False
-            self._turns.send_next()
+            self._opening.settled()
         elif sent.method in ("session/new", "session/load", "session/resume"):
             if sent.method == "session/new":
                 self._opening.opened_new(result, failure)
@@ -175,6 +174,8 @@ class AcpConversation:
             self._out.strange("update", _raw(bytes(params)), "an update that lacks its parts")
             return
         kind = head.update.kind
+        if (state.phase == "opening" or state.settling) and kind in _CONTENT and state.order is not None:
+            state.replayed = state.replayed or head.session_id == state.order.native_session_id
         if state.phase == "opening":
             self._came_early(kind, bytes(params))
         elif head.session_id != state.session_id and state.shared:

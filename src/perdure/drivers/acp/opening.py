@@ -100,6 +100,14 @@ class Opening:
                 self._out.request(SETTLE_METHOD, {})
             self._opened(native, result, resumed=True)
 
+    def settled(self) -> None:
+        """The replay of a load is over. An agent that says yes to any id has shown nothing."""
+        self._state.settling = False
+        if self._state.replayed:
+            self._turns.send_next()
+        else:
+            self._refuse("the agent opened the session and knows nothing of it")
+
     def close(self) -> None:
         session_id = self._state.session_id
         if session_id is not None and self._advertises("close"):
@@ -107,7 +115,7 @@ class Opening:
 
     def _open(self, order: StartSession) -> None:
         state = self._state
-        state.early, state.early_bytes, state.settling = [], 0, False
+        state.early, state.early_bytes, state.settling, state.replayed = [], 0, False, False
         params: dict[str, Any] = {"cwd": order.workdir, "mcpServers": self._mcp_servers(order)}
         if order.native_session_id is None:
             method = "session/new"

@@ -80,6 +80,8 @@ class State(Struct, omit_defaults=True):
     early: list[bytes] = []
     """Updates that came before the reply that opens the session."""
     early_bytes: int = 0
+    replayed: bool = False
+    """A load has shown something of the session: the agent knows it."""
     settling: bool = False
     """After session/load: the replay may still be coming, and prompts wait."""
     running: Running | None = None
