@@ -76,7 +76,7 @@ def test_a_token_in_the_url_is_not_a_token(server: LocalServer) -> None:
 def test_health_and_the_page_need_no_token(server: LocalServer) -> None:
     with server.client() as client:
         assert client.get("/api/health").json()["status"] == "ok"
-        for path, media in (("/", "text/html"), ("/perdure.css", "text/css"), ("/perdure.js", "text/javascript")):
+        for path, media in (("/", "text/html"), ("/page/index.css", "text/css"), ("/page/page.js", "text/javascript")):
             answer = client.get(path)
             assert answer.status_code == 200
             assert answer.headers["content-type"].startswith(media)
@@ -210,7 +210,7 @@ async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/perdure.js", "/api/health", "/api/sessions", "/api/none", "/api/docs", "/none"]
+    "path", ["/", "/page/page.js", "/api/health", "/api/sessions", "/api/none", "/api/docs", "/none"]
 )
 def test_every_answer_carries_headers_that_keep_browsers_careful(server: LocalServer, path: str) -> None:
     for headers in ({}, {"host": "evil.example"}):
@@ -268,8 +268,8 @@ def test_head_is_get_without_a_body(server: LocalServer) -> None:
         "/..%2f..%2fetc/passwd",
         "/%2e%2e/%2e%2e/etc/passwd",
         "//etc/passwd",
-        "/perdure.js/../../server.py",
-        "/perdure.js%00.css",
+        "/page/../../server.py",
+        "/page/page.js%00.css",
         "/__init__.py",
         "/./index.html",
         "/\\..\\x",

@@ -148,10 +148,13 @@ def site_of(origin: str) -> str | None:
 class Guard:
     """Lets nothing through that may not come in."""
 
-    def __init__(self, app: ASGIApp, access: Access, page_paths: Iterable[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, access: Access, page_paths: Iterable[str], is_view: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self._app = app
         self._access = access
         self._open = OPEN_PATHS | set(page_paths)
+        self._is_view = is_view
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_safely(message: Message) -> None:
@@ -163,7 +166,8 @@ class Guard:
             await send(message)
 
         try:
-            self._access.check(dict(scope["headers"]), is_open=scope["path"] in self._open)
+            path = scope["path"]
+            self._access.check(dict(scope["headers"]), is_open=path in self._open or self._is_view(path))
         except Refused as refusal:
             await refused(refusal)(scope, receive, send_safely)
             return

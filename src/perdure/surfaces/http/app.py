@@ -1,6 +1,5 @@
 """The HTTP application: routes, errors, the page's files, and the guard in front of them."""
 
-from importlib.resources import files
 from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
@@ -12,19 +11,12 @@ from starlette.types import ASGIApp
 
 from perdure.core.errors import Refused, StoreError
 from perdure.runtime.sessions import Sessions
-from perdure.surfaces.http import openapi
+from perdure.surfaces.http import openapi, page
 from perdure.surfaces.http.access import Access, Guard
 from perdure.surfaces.http.problems import on_refused, on_store_error, problem
 from perdure.surfaces.http.requests import reply
 from perdure.surfaces.http.routes import ENDPOINTS
 from perdure.surfaces.http.viewers import Hub
-
-PAGE_FILES = {"/": ("index.html", "text/html"), "/perdure.css": ("perdure.css", "text/css")}
-PAGE_FILES["/perdure.js"] = ("perdure.js", "text/javascript")
-PAGE_HEADERS = {
-    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "cache-control": "no-cache",
-}
 
 
 def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
@@ -33,7 +25,8 @@ def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
         for endpoint in ENDPOINTS
     ]
     routes += [Route("/api/openapi.json", openapi_document), Route("/api/docs", docs_page)]
-    routes += [Route(path, page_file) for path in PAGE_FILES]
+    routes += [Route(path, page.page_file) for path in page.paths()]
+    routes += [Route(path, page.view) for path in (*page.VIEWS, f"{page.VIEWS_BELOW}{{rest:path}}")]
     app = Starlette(
         routes=routes,
         exception_handlers={
@@ -49,7 +42,7 @@ def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
     app.state.creating = WeakValueDictionary()
     app.state.access = access
     app.state.max_message_bytes = sessions.host.settings.max_message_bytes
-    return Guard(app, access, PAGE_FILES)
+    return Guard(app, access, page.paths(), page.is_view)
 
 
 async def openapi_document(request: Request) -> Response:
@@ -57,13 +50,7 @@ async def openapi_document(request: Request) -> Response:
 
 
 async def docs_page(_: Request) -> Response:
-    return HTMLResponse(openapi.page(), headers=PAGE_HEADERS)
-
-
-async def page_file(request: Request) -> Response:
-    name, media = PAGE_FILES[request.url.path]
-    content = files("perdure.web").joinpath(name).read_bytes()
-    return Response(content, media_type=media, headers=PAGE_HEADERS)
+    return HTMLResponse(openapi.page(), headers=page.HEADERS)
 
 
 def _on_http(request: Request, error: Exception) -> Response:

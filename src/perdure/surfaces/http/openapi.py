@@ -126,7 +126,7 @@ def page() -> str:
     ]
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Perdure API</title>'
-        '<link rel="stylesheet" href="/perdure.css"><main><h1>Perdure API</h1>'
+        '<link rel="stylesheet" href="/page/docs.css"><main><h1>Perdure API</h1>'
         '<p>The full description is the <a href="/api/openapi.json">OpenAPI document</a>.</p>'
         "<table><thead><tr><th>Method</th><th>Path</th><th>What it does</th><th>Takes</th></tr></thead><tbody>"
         + "".join(rows)

@@ -1,0 +1,1 @@
+import{j as t}from"./page.js";function r(e){return t.jsx("p",{children:"Settings"})}export{r as default};

@@ -1,0 +1,60 @@
+// One block of text or code, rendered. Above: the conversation. Below: html.ts makes it safe, highlight.ts colours it. A
+// block whose text did not change is never rendered again.
+
+import { memo, useMemo, useState } from "react";
+import type { Block } from "../text/blocks";
+import { useHighlight } from "../text/highlight";
+import { html } from "../text/html";
+import { IconButton } from "./button";
+
+export const BlockView = memo(
+  function BlockView({ block }: { block: Block }) {
+    if (block.kind === "code") return <CodeBlock block={block} />;
+    return <Prose raw={block.raw} />;
+  },
+  (a, b) => a.block.raw === b.block.raw && a.block.kind === b.block.kind && a.block.last === b.block.last && a.block.first === b.block.first,
+);
+
+export const Prose = memo(function Prose({ raw, className = "" }: { raw: string; className?: string }) {
+  const made = useMemo(() => ({ __html: html(raw) }), [raw]);
+  return <div className={"md " + className} dangerouslySetInnerHTML={made} />;
+});
+
+/** Code, or a piece of it; pieces join without a seam. */
+function CodeBlock({ block }: { block: Block }) {
+  const edges = `${block.first ? "rounded-t-md border-t pt-2" : ""} ${block.last ? "rounded-b-md border-b pb-2" : ""}`;
+  return (
+    <div className="group relative max-w-full">
+      <Code text={block.raw} lang={block.lang ?? ""} className={`overflow-x-auto border-x border-line bg-sunken px-3 ${edges}`} />
+      {block.first && <CopyButton text={block.raw} className="absolute top-1 right-1 bg-sunken opacity-0 group-hover:opacity-100 focus:opacity-100" />}
+    </div>
+  );
+}
+
+export const Code = memo(function Code({ text, lang, className = "" }: { text: string; lang: string; className?: string }) {
+  const highlight = useHighlight();
+  const coloured = useMemo(() => (highlight && lang ? highlight(text, lang.toLowerCase()) : null), [highlight, text, lang]);
+  if (coloured !== null) {
+    return (
+      <pre className={"code " + className} tabIndex={0}>
+        <code dangerouslySetInnerHTML={{ __html: coloured }} />
+      </pre>
+    );
+  }
+  return (
+    <pre className={"code " + className} tabIndex={0}>
+      <code>{text}</code>
+    </pre>
+  );
+});
+
+export function CopyButton({ text, className = "", label = "Copy" }: { text: string; className?: string; label?: string }) {
+  const [done, setDone] = useState(false);
+  const copy = () => {
+    void navigator.clipboard?.writeText(text).then(() => {
+      setDone(true);
+      setTimeout(() => setDone(false), 1200);
+    });
+  };
+  return <IconButton icon={done ? "check" : "copy"} label={done ? "Copied" : label} onClick={copy} className={className} size={14} />;
+}

@@ -1,0 +1,151 @@
+// The page as a whole: signed in or not, the list beside the view, the palette over both. Above: main.tsx. Below: views; those
+// that a conversation does not need are loaded when first opened.
+
+import { lazy, Suspense, useEffect, useState, type ReactNode } from "react";
+import { PageHead } from "../parts/pagehead";
+import { overviewNow, useOverview } from "../state/sessions";
+import { whenUnauthorized } from "../wire/api";
+import { connect, nudge } from "../wire/link";
+import { Inbox } from "../views/inbox";
+import { NewSession } from "../views/newsession";
+import { SessionView } from "../views/session";
+import { SignIn } from "../views/signin";
+import { register, useCommands } from "./commands";
+import { LinkBar } from "./linkbar";
+import { Keys, Palette } from "./palette";
+import { go, pathOf, routeNow, useRoute, type Route } from "./router";
+import { Sidebar } from "./sidebar";
+import { useTitleAndIcon } from "./telling";
+import { Toasts } from "./toast";
+import { Dialog } from "../parts/dialog";
+
+const Search = lazy(() => import("../views/search"));
+const UsageView = lazy(() => import("../views/usage"));
+const Agents = lazy(() => import("../views/agents"));
+const Projects = lazy(() => import("../views/projects"));
+const Settings = lazy(() => import("../views/settings"));
+const Inspector = lazy(() => import("../views/inspector"));
+
+function viewOf(route: Route): ReactNode {
+  switch (route.view) {
+    case "session":
+      return <SessionView key={route.id} id={route.id} />;
+    case "inspector":
+      return <Inspector key={route.id} id={route.id} />;
+    case "inbox":
+      return <Inbox />;
+    case "search":
+      return <Search q={route.q} />;
+    case "usage":
+      return <UsageView />;
+    case "agents":
+      return <Agents />;
+    case "projects":
+      return <Projects />;
+    case "settings":
+      return <Settings />;
+    case "new":
+      return <NewSession key={`${route.project} ${route.agent}`} project={route.project} agent={route.agent} />;
+    default:
+      return <NewSession />;
+  }
+}
+
+/** The session after or before the one that is open, as the list shows them. */
+function step(by: number): void {
+  const entries = [...document.querySelectorAll<HTMLElement>("[data-session]")].map((one) => one.dataset.session!);
+  const route = routeNow();
+  const at = "id" in route ? entries.indexOf(route.id) : -1;
+  const next = entries[at < 0 ? (by > 0 ? 0 : entries.length - 1) : at + by];
+  if (next) go(pathOf(next));
+}
+
+export function App({ trouble }: { trouble: string }) {
+  const { link } = useOverview();
+  const [known, setKnown] = useState(!trouble);
+  const [palette, setPalette] = useState(false);
+  const [help, setHelp] = useState(false);
+  const route = useRoute();
+  useTitleAndIcon();
+
+  useEffect(() => {
+    whenUnauthorized(() => setKnown(false));
+    connect();
+  }, []);
+  useEffect(() => {
+    if (link === "live") setKnown(true);
+    else if (link === "unauthorized") setKnown(false);
+  }, [link]);
+  useEffect(
+    () =>
+      register([
+        { id: "palette", title: "Commands", keys: "Ctrl+k", group: "Page", run: () => setPalette((open) => !open) },
+        { id: "new", title: "New session", keys: "c", group: "Page", run: () => go("/new") },
+        { id: "inbox", title: "Inbox", keys: "g i", group: "Page", run: () => go("/inbox") },
+        { id: "search", title: "Search", keys: "/", group: "Page", run: () => go("/search") },
+        { id: "next", title: "Next session", keys: "j", group: "Page", run: () => step(1) },
+        { id: "previous", title: "Previous session", keys: "k", group: "Page", run: () => step(-1) },
+        { id: "waiting", title: "Next session that waits for you", keys: "g w", group: "Page", run: () => nextWaiting() },
+        { id: "usage", title: "Usage", keys: "g u", group: "Page", run: () => go("/usage") },
+        { id: "agents", title: "Agents", keys: "g a", group: "Page", run: () => go("/settings/agents") },
+        { id: "projects", title: "Projects", keys: "g p", group: "Page", run: () => go("/settings/projects") },
+        { id: "settings", title: "Settings", keys: "g s", group: "Page", run: () => go("/settings") },
+        { id: "help", title: "Keyboard", keys: "?", group: "Page", run: () => setHelp(true) },
+      ]),
+    [],
+  );
+
+  if (!known) {
+    return (
+      <SignIn
+        trouble={trouble}
+        onDone={() => {
+          setKnown(true);
+          nudge();
+        }}
+      />
+    );
+  }
+  const listOnly = route.view === "home";
+  return (
+    <div className="flex h-full flex-col">
+      <LinkBar />
+      <div className="flex min-h-0 flex-1">
+        <div className={`w-full shrink-0 flex-col border-r border-line bg-sunken md:flex md:w-68 ${listOnly ? "flex" : "hidden"}`}>
+          <Sidebar onPalette={() => setPalette(true)} />
+        </div>
+        <main className={`min-h-0 min-w-0 flex-1 flex-col ${listOnly ? "hidden md:flex" : "flex"}`}>
+          {route.view === "new" && <div className="md:hidden"><PageHead title="New session" /></div>}
+          <Suspense fallback={<div className="flex-1" aria-busy="true" />}>{viewOf(route)}</Suspense>
+        </main>
+      </div>
+      {palette && <Palette onClose={() => setPalette(false)} />}
+      {help && <Help onClose={() => setHelp(false)} />}
+      <Toasts />
+    </div>
+  );
+}
+
+function nextWaiting(): void {
+  const route = routeNow();
+  const waiting = overviewNow().sessions.filter((session) => session.pending_prompts > 0);
+  const other = waiting.find((session) => !("id" in route && route.id === session.id)) ?? waiting[0];
+  go(other ? pathOf(other.id) : "/inbox");
+}
+
+function Help({ onClose }: { onClose: () => void }) {
+  const commands = useCommands().filter((command) => command.keys);
+  const groups = [...new Set(commands.map((command) => command.group))];
+  return (
+    <Dialog title="Keyboard" onClose={onClose} wide>
+      <div className="grid gap-6 text-sm sm:grid-cols-2">
+        {groups.map((group) => (
+          <section key={group}>
+            <h3 className="mb-1 text-xs font-semibold text-quiet">{group}</h3>
+            <ul>{commands.filter((command) => command.group === group).map((command) => <li key={command.id} className="flex items-center justify-between gap-4 py-1"><span>{command.title}</span><Keys keys={command.keys!} /></li>)}</ul>
+          </section>
+        ))}
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,72 @@
+// Everything that can be done, by name and by key: one list that views add to while they are shown. Above: the palette and
+// the help show it, the keyboard runs it. Below: nothing. A key is never taken from somebody who writes.
+
+import { useSyncExternalStore } from "react";
+
+export interface Command {
+  id: string;
+  title: string;
+  /** As in "g i" (one after the other), "Shift+g", "Ctrl+k". */
+  keys?: string;
+  group: string;
+  when?: () => boolean;
+  run: () => void;
+}
+
+let registered: Command[][] = [];
+let commands: Command[] = [];
+const listeners = new Set<() => void>();
+
+function changed(): void {
+  const byId = new Map<string, Command>();
+  for (const command of registered.flat()) byId.set(command.id, command);
+  commands = [...byId.values()];
+  for (const listener of listeners) listener();
+}
+
+export function register(some: Command[]): () => void {
+  registered = [...registered, some];
+  changed();
+  return () => {
+    registered = registered.filter((one) => one !== some);
+    changed();
+  };
+}
+
+const subscribe = (listener: () => void) => {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+};
+export const useCommands = () => useSyncExternalStore(subscribe, () => commands);
+
+const PAUSE_MS = 900;
+let typed = "";
+let typedAt = 0;
+
+const isWriting = (target: EventTarget | null) => target instanceof HTMLElement && (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName));
+
+function nameOf(event: KeyboardEvent): string {
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  const mod = event.ctrlKey || event.metaKey ? "Ctrl+" : event.altKey ? "Alt+" : "";
+  return mod + (event.shiftKey && /^[a-z]$/.test(key) ? "Shift+" : "") + key;
+}
+
+export function listenToKeys(): void {
+  addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.isComposing) return;
+    const name = nameOf(event);
+    const modified = name.startsWith("Ctrl+") || name.startsWith("Alt+");
+    if (!modified && (isWriting(event.target) || document.querySelector("dialog[open], [popover]:popover-open"))) return;
+    const now = Date.now();
+    const both = now - typedAt < PAUSE_MS ? `${typed} ${name}` : "";
+    typed = name;
+    typedAt = now;
+    const command = commands.find((one) => one.keys === both && (one.when?.() ?? true)) ?? commands.find((one) => one.keys === name && (one.when?.() ?? true));
+    if (!command) return;
+    event.preventDefault();
+    typedAt = 0;
+    command.run();
+  });
+}
+
+export const shownKeys = (keys: string) => keys.split(" ").map((key) => key.replace("Escape", "Esc").replace(/^Shift\+(.)$/, (_, letter: string) => letter.toUpperCase()).replace(/^(.)$/, (letter) => letter));

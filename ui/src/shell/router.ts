@@ -1,0 +1,61 @@
+// Where the page is: a path of its own for each view, read from and written to the browser's history. Above: the app and
+// every link. Below: history. None of these paths is one of the API's.
+
+import { useSyncExternalStore } from "react";
+
+export type Route =
+  | { view: "home" }
+  | { view: "new"; project?: string; agent?: string }
+  | { view: "inbox" }
+  | { view: "search"; q: string }
+  | { view: "usage" }
+  | { view: "agents" }
+  | { view: "projects" }
+  | { view: "settings" }
+  | { view: "session"; id: string }
+  | { view: "inspector"; id: string };
+
+export function routeOf(path: string, search: string): Route {
+  const given = new URLSearchParams(search);
+  const [first, second, third] = path.split("/").filter(Boolean).map(decode);
+  if (first === "s" && second) return third === "events" ? { view: "inspector", id: second } : { view: "session", id: second };
+  if (first === "new") return { view: "new", project: given.get("project") ?? undefined, agent: given.get("agent") ?? undefined };
+  if (first === "inbox") return { view: "inbox" };
+  if (first === "search") return { view: "search", q: given.get("q") ?? "" };
+  if (first === "usage") return { view: "usage" };
+  if (first === "settings") return { view: second === "agents" ? "agents" : second === "projects" ? "projects" : "settings" };
+  return { view: "home" };
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+export const pathOf = (id: string) => `/s/${encodeURIComponent(id)}`;
+
+const listeners = new Set<() => void>();
+let route = routeOf(location.pathname, location.search);
+
+function look(): void {
+  route = routeOf(location.pathname, location.search);
+  for (const listener of listeners) listener();
+}
+
+addEventListener("popstate", look);
+
+export function go(path: string, replace = false): void {
+  if (path !== location.pathname + location.search) history[replace ? "replaceState" : "pushState"](null, "", path);
+  look();
+}
+
+const subscribe = (listener: () => void) => {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+};
+
+export const useRoute = () => useSyncExternalStore(subscribe, () => route);
+export const routeNow = () => route;

@@ -1,0 +1,151 @@
+// The list of sessions: what waits for the person, what works, and the rest, with what sessions started below them. Above:
+// the app. Below: the overview. It is navigation: each entry is a link.
+
+import { useMemo, useState } from "react";
+import { IconButton, Link } from "../parts/button";
+import { Ago } from "../parts/clock";
+import { Dot } from "../parts/dot";
+import { Icon, type IconName } from "../parts/icons";
+import { Menu } from "../parts/menu";
+import { attention, titleOf, useOverview } from "../state/sessions";
+import { lastName } from "../text/words";
+import type { Session } from "../wire/types";
+import { pathOf, useRoute, type Route } from "./router";
+
+const DAY_MS = 86_400_000;
+
+interface Group {
+  name: string;
+  sessions: Session[];
+}
+
+/** In the order in which a person cares. */
+export function grouped(sessions: Session[], now: number): Group[] {
+  const groups: Group[] = [
+    { name: "Waiting for you", sessions: [] },
+    { name: "Working", sessions: [] },
+    { name: "Today", sessions: [] },
+    { name: "Last seven days", sessions: [] },
+    { name: "Older", sessions: [] },
+  ];
+  for (const session of sessions) {
+    const mark = attention(session);
+    const age = now - Date.parse(session.last_active_at);
+    const index = mark === "waiting" ? 0 : mark === "working" ? 1 : age < DAY_MS ? 2 : age < 7 * DAY_MS ? 3 : 4;
+    groups[index]!.sessions.push(session);
+  }
+  return groups.filter((group) => group.sessions.length);
+}
+
+interface Filter {
+  agent: string;
+  project: string;
+  label: string;
+}
+const NO_FILTER: Filter = { agent: "", project: "", label: "" };
+
+export function Sidebar({ onPalette }: { onPalette: () => void }) {
+  const { sessions, loaded, more } = useOverview();
+  const route = useRoute();
+  const [filter, setFilter] = useState(NO_FILTER);
+  const shown = useMemo(
+    () => sessions.filter((session) => (!filter.agent || session.agent === filter.agent) && (!filter.project || session.project === filter.project) && (!filter.label || session.labels.includes(filter.label))),
+    [sessions, filter],
+  );
+  const { roots, children } = useMemo(() => tree(shown), [shown]);
+  const waiting = sessions.filter((session) => session.pending_prompts > 0).length;
+  const filtered = Object.values(filter).some(Boolean);
+  return (
+    <nav aria-label="Sessions" className="flex min-h-0 flex-1 flex-col">
+      <div className="flex items-center gap-1 px-3 pt-3 pb-2">
+        <Link to="/" className="flex-1 px-1 text-base font-semibold">Perdure</Link>
+        <IconButton icon="search" label="Search and commands (Ctrl+K)" onClick={onPalette} />
+        <FilterMenu sessions={sessions} filter={filter} onChange={setFilter} on={filtered} />
+        <Link to="/new" aria-label="New session" title="New session (c)" className="inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text"><Icon name="plus" /></Link>
+      </div>
+      <div className="min-h-0 flex-1 overflow-y-auto px-2 pb-4">
+        {grouped(roots, Date.now()).map((group) => (
+          <section key={group.name} aria-label={group.name} className="mb-3">
+            <h2 className={`px-2 py-1 text-xs font-semibold ${group.name === "Waiting for you" ? "text-amber" : "text-quiet"}`}>
+              {group.name} <span className="font-normal tabular-nums">{group.sessions.length}</span>
+            </h2>
+            <ul>{group.sessions.map((session) => <Entry key={session.id} session={session} childrenOf={children} route={route} depth={0} />)}</ul>
+          </section>
+        ))}
+        {loaded && !shown.length && <p className="px-2 py-2 text-sm text-quiet">{filtered ? "No session fits the filter." : "No sessions yet. Write a message to start one."}</p>}
+        {more && <Link to="/search" className="block px-2 text-xs text-quiet underline underline-offset-2">Older sessions are found by search</Link>}
+      </div>
+      <div className="grid grid-cols-2 gap-0.5 border-t border-line p-2 text-sm">
+        <Place to="/inbox" icon="inbox" label="Inbox" count={waiting} current={route.view === "inbox"} />
+        <Place to="/usage" icon="chart" label="Usage" current={route.view === "usage"} />
+        <Place to="/settings/agents" icon="agent" label="Agents" current={route.view === "agents"} />
+        <Place to="/settings/projects" icon="folder" label="Projects" current={route.view === "projects"} />
+        <Place to="/search" icon="search" label="Search" current={route.view === "search"} />
+        <Place to="/settings" icon="gear" label="Settings" current={route.view === "settings"} />
+      </div>
+    </nav>
+  );
+}
+
+/** Sessions that another one started stand below it, if that is here too. */
+function tree(sessions: Session[]): { roots: Session[]; children: Map<string, Session[]> } {
+  const known = new Set(sessions.map((session) => session.id));
+  const children = new Map<string, Session[]>();
+  const roots: Session[] = [];
+  for (const session of sessions) {
+    if (!session.parent || !known.has(session.parent)) roots.push(session);
+    else children.set(session.parent, [...(children.get(session.parent) ?? []), session]);
+  }
+  return { roots, children };
+}
+
+function Entry({ session, childrenOf, route, depth }: { session: Session; childrenOf: Map<string, Session[]>; route: Route; depth: number }) {
+  const current = "id" in route && route.id === session.id;
+  const mark = attention(session);
+  const below = childrenOf.get(session.id) ?? [];
+  const line = mark === "waiting" ? "Waiting for you" : session.last_line || session.error || "";
+  return (
+    <li>
+      <Link to={pathOf(session.id)} aria-current={current ? "page" : undefined} data-session={session.id} className={`flex items-start gap-1.5 rounded-md py-1.5 pr-2 hover:bg-hover ${current ? "bg-hover" : ""}`} style={{ paddingLeft: 8 + depth * 16 }}>
+        <span className="pt-0.5"><Dot state={mark} /></span>
+        <span className="min-w-0 flex-1">
+          <span className="flex items-baseline gap-2">
+            <span className={`min-w-0 flex-1 truncate text-sm ${mark === "waiting" ? "font-semibold" : ""} ${session.state === "ended" ? "text-quiet" : ""}`}>{titleOf(session)}</span>
+            <Ago at={session.last_active_at} className="text-xs text-quiet" />
+          </span>
+          <span className={`block truncate text-xs ${mark === "failed" ? "text-red" : "text-quiet"}`}>
+            {session.agent} · {session.project ?? lastName(session.workdir)}
+            {line && mark !== "waiting" ? ` · ${line}` : ""}
+          </span>
+        </span>
+      </Link>
+      {below.length > 0 && <ul aria-label={`Started by ${titleOf(session)}`}>{below.map((one) => <Entry key={one.id} session={one} childrenOf={childrenOf} route={route} depth={depth + 1} />)}</ul>}
+    </li>
+  );
+}
+
+function Place({ to, icon, label, count = 0, current }: { to: string; icon: IconName; label: string; count?: number; current: boolean }) {
+  return (
+    <Link to={to} aria-current={current ? "page" : undefined} className={`flex min-h-8 items-center gap-2 rounded-md px-2 hover:bg-hover hover:text-text ${current ? "bg-hover text-text" : "text-quiet"}`}>
+      <Icon name={icon} size={14} />
+      <span className="flex-1">{label}</span>
+      {count > 0 && <span className="rounded-full bg-amber-soft px-1.5 text-xs font-semibold text-amber tabular-nums" aria-label={`${count} waiting`}>{count}</span>}
+    </Link>
+  );
+}
+
+function FilterMenu({ sessions, filter, onChange, on }: { sessions: Session[]; filter: Filter; onChange: (filter: Filter) => void; on: boolean }) {
+  const values = (pick: (session: Session) => string[]) => [...new Set(sessions.flatMap(pick))].sort();
+  const entry = (key: keyof Filter, kind: string) => (value: string) => ({ label: `${kind} ${value}`, checked: filter[key] === value, run: () => onChange({ ...filter, [key]: filter[key] === value ? "" : value }) });
+  const items = [
+    { label: "All sessions", checked: !on, run: () => onChange(NO_FILTER) },
+    ...values((session) => [session.agent]).map(entry("agent", "Agent")),
+    ...values((session) => (session.project ? [session.project] : [])).map(entry("project", "Project")),
+    ...values((session) => session.labels).map(entry("label", "Label")),
+  ];
+  return (
+    <Menu label="Filter sessions" items={items} align="end" className={`inline-flex size-8 items-center justify-center rounded-md hover:bg-hover hover:text-text ${on ? "bg-accent-soft text-accent" : "text-quiet"}`}>
+      <Icon name="queue" />
+    </Menu>
+  );
+}

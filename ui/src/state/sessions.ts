@@ -1,0 +1,64 @@
+// The list of sessions, and whether the page is live: what every view may look at. Above: sidebar, inbox, title. Below:
+// the link. It also tells, once, what has just happened (a turn ended, a prompt waits), for notifications.
+
+import { useSyncExternalStore } from "react";
+import type { LinkState } from "../wire/feed";
+import { listen } from "../wire/link";
+import type { Event, Session } from "../wire/types";
+
+export interface Overview {
+  sessions: Session[];
+  loaded: boolean;
+  more: boolean;
+  link: LinkState;
+  lastEventAt: number;
+}
+
+let overview: Overview = { sessions: [], loaded: false, more: false, link: "connecting", lastEventAt: Date.now() };
+const listeners = new Set<() => void>();
+const happenings = new Set<(event: Event) => void>();
+
+function set(changes: Partial<Overview>): void {
+  overview = { ...overview, ...changes };
+  for (const listener of listeners) listener();
+}
+
+listen((message) => {
+  if (message.kind === "sessions") set({ sessions: message.sessions, loaded: true, more: message.cursor !== null });
+  else if (message.kind === "link") set({ link: message.state, lastEventAt: message.at });
+  else if (message.kind === "changes") for (const event of message.events) for (const happening of happenings) happening(event);
+});
+
+const subscribe = (listener: () => void) => {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+};
+
+export const useOverview = () => useSyncExternalStore(subscribe, () => overview);
+export const overviewNow = () => overview;
+
+export function onHappening(listener: (event: Event) => void): () => void {
+  happenings.add(listener);
+  return () => happenings.delete(listener);
+}
+
+export type Attention = "waiting" | "working" | "failed" | "quiet";
+
+/** The three states a person cares about, and failure. */
+export function attention(session: Session): Attention {
+  if (session.pending_prompts > 0) return "waiting";
+  if (session.state === "processing") return "working";
+  if (session.error || session.status === "failed") return "failed";
+  return "quiet";
+}
+
+export const ATTENTION_WORDS: Record<Attention, string> = {
+  waiting: "Waiting for you",
+  working: "Working",
+  failed: "Failed",
+  quiet: "Idle",
+};
+
+export function titleOf(session: Pick<Session, "title" | "id">): string {
+  return session.title.trim() || "Untitled session";
+}

@@ -1,0 +1,140 @@
+// The store of one session: the fold, fed by the link, shown to React. Above: views subscribe with useSession. Below:
+// session.ts decides what events mean; link.ts brings them; api.ts fetches older turns. Events are folded once per frame,
+// however many come.
+
+import { useSyncExternalStore } from "react";
+import { at, get, Problem } from "../wire/api";
+import { again, listen } from "../wire/link";
+import type { Event, TranscriptTurn } from "../wire/types";
+import { empty, missing, reduceAll, withHistory, type State } from "./session";
+
+const PAGE_TURNS = 30;
+const KEPT_STORES = 6;
+const HIDDEN_FLUSH_MS = 200;
+
+export class SessionStore {
+  state: State;
+  gone = false;
+  loading = false;
+  trouble = "";
+  private queue: Event[] = [];
+  private scheduled = false;
+  private held = false;
+  private readonly listeners = new Set<() => void>();
+
+  constructor(readonly id: string) {
+    this.state = empty(id);
+  }
+
+  readonly subscribe = (listener: () => void) => {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  };
+
+  private tell(): void {
+    for (const listener of this.listeners) listener();
+  }
+
+  hear(events: Event[]): void {
+    for (const event of events) this.queue.push(event);
+    this.schedule();
+  }
+
+  lost(): void {
+    this.gone = true;
+    this.state = { ...this.state };
+    this.tell();
+  }
+
+  private schedule(): void {
+    if (this.scheduled || this.held) return;
+    this.scheduled = true;
+    const flush = () => {
+      this.scheduled = false;
+      this.flush();
+    };
+    // A hidden tab gets no frames, and must still know when a turn ends.
+    if (document.visibilityState === "visible") requestAnimationFrame(flush);
+    else setTimeout(flush, HIDDEN_FLUSH_MS);
+  }
+
+  private flush(): void {
+    if (this.held || !this.queue.length) return;
+    const events = this.queue;
+    this.queue = [];
+    this.state = reduceAll(this.state, events);
+    if (this.state.stale) {
+      this.state = { ...this.state, stale: false };
+      again();
+    }
+    this.tell();
+    const lacking = missing(this.state);
+    const newest = this.state.visible[this.state.visible.length - 1];
+    // The newest turns are always here; the ones before come when they are scrolled to.
+    const wanted = this.state.visible.slice(-PAGE_TURNS).filter((turn) => lacking.includes(turn));
+    if (wanted.length) void this.load(wanted[0]!, wanted[wanted.length - 1]!, wanted.includes(newest ?? -1));
+  }
+
+  get earlier(): number {
+    const lacking = missing(this.state);
+    return lacking.length;
+  }
+
+  /** The page of turns before the ones that are here. */
+  async loadEarlier(): Promise<void> {
+    const lacking = missing(this.state);
+    if (!lacking.length) return;
+    const some = lacking.slice(-PAGE_TURNS);
+    await this.load(some[0]!, some[some.length - 1]!, false);
+  }
+
+  /** Everything from this turn on. */
+  async loadFrom(turn: number): Promise<void> {
+    const lacking = missing(this.state).filter((one) => one >= turn);
+    if (lacking.length) await this.load(lacking[0]!, lacking[lacking.length - 1]!, false);
+  }
+
+  private async load(from: number, to: number, hold: boolean): Promise<void> {
+    if (this.loading) return;
+    this.loading = true;
+    // The beginning of a very long running turn: nothing is folded until it is here, so that nothing is missed.
+    this.held = hold;
+    try {
+      const found = await get<{ turns: TranscriptTurn[]; seq?: number }>(at(this.id, `/transcript?from_turn=${from}&to_turn=${to}`));
+      this.state = withHistory(this.state, found.turns.filter((turn) => turn.turn <= to), found.seq ?? 0);
+      this.trouble = "";
+    } catch (error) {
+      this.trouble = error instanceof Error ? error.message : String(error);
+      if (error instanceof Problem && error.status === 404) this.gone = true;
+    } finally {
+      this.loading = false;
+      this.held = false;
+      this.tell();
+      this.schedule();
+    }
+  }
+}
+
+const stores = new Map<string, SessionStore>();
+
+export function storeOf(id: string): SessionStore {
+  const known = stores.get(id);
+  if (known) {
+    stores.delete(id);
+    stores.set(id, known);
+    return known;
+  }
+  const made = new SessionStore(id);
+  stores.set(id, made);
+  if (stores.size > KEPT_STORES) stores.delete(stores.keys().next().value!);
+  return made;
+}
+
+listen((message) => {
+  if (message.kind === "events") stores.get(message.session)?.hear(message.events);
+  else if (message.kind === "missing") stores.get(message.session)?.lost();
+});
+
+export function useSession(store: SessionStore): State {
+  return useSyncExternalStore(store.subscribe, () => store.state);
+}

@@ -1,0 +1,146 @@
+// A growing text as markdown blocks: paragraphs, lists, pieces of code. Above: the conversation shows one row per block, so
+// that only rows in sight cost anything. Below: marked's lexer. Only the end of a text is read again when it grows: what
+// comes before the last block is settled. What could grow without bound (a paragraph, a list, code) is cut into pieces.
+
+import { marked, type Token, type Tokens } from "marked";
+
+const LONG_PARAGRAPH_CHARS = 3000;
+const LONG_LIST_CHARS = 4000;
+const CODE_PIECE_LINES = 80;
+
+export interface Block {
+  kind: "markdown" | "code";
+  raw: string;
+  /** Of code. */
+  lang?: string;
+  /** Whether this is the first or last piece of what was cut. */
+  first?: boolean;
+  last?: boolean;
+}
+
+interface Fence {
+  lang: string;
+  mark: string;
+  indent: number;
+}
+
+export interface Blocks {
+  settled: Block[];
+  tail: Block[];
+  /** How much of the text the settled blocks cover. */
+  offset: number;
+  fence: Fence | null;
+  length: number;
+}
+
+export const NOTHING: Blocks = { settled: [], tail: [], offset: 0, fence: null, length: 0 };
+
+/** The blocks of `text`, which begins with the text that `before` was made of. */
+export function grow(before: Blocks, text: string): Blocks {
+  if (text.length === before.length) return before;
+  if (text.length < before.length) before = NOTHING;
+  let { offset, fence } = before;
+  const settled = before.settled.slice();
+  let tail: Block[] = [];
+  for (;;) {
+    const step = fence ? inFence(text.slice(offset), fence) : inProse(text.slice(offset));
+    settled.push(...step.settled);
+    offset += step.used;
+    tail = step.tail;
+    const going = step.used > 0 && step.again;
+    fence = step.fence;
+    if (!going) break;
+  }
+  return { settled: settled.length === before.settled.length ? before.settled : settled, tail, offset, fence, length: text.length };
+}
+
+interface Step {
+  settled: Block[];
+  tail: Block[];
+  used: number;
+  fence: Fence | null;
+  again: boolean;
+}
+
+const stay = (tail: Block[]): Step => ({ settled: [], tail, used: 0, fence: null, again: false });
+
+const OPENING = /^( {0,3})(`{3,}|~{3,})[ \t]*([^\n`]*)\n/;
+
+/** Inside of a piece of code that was cut: whole pieces are settled until its end comes. */
+function inFence(text: string, fence: Fence): Step {
+  const closing = new RegExp(`^ {0,3}${fence.mark[0] === "`" ? "`" : "~"}{${fence.mark.length},}[ \\t]*$`);
+  const lines = text.split("\n");
+  const end = lines.findIndex((line) => closing.test(line));
+  const settled: Block[] = [];
+  let used = 0;
+  let from = 0;
+  const bound = end < 0 ? lines.length - 1 : end;
+  while (bound - from > CODE_PIECE_LINES) {
+    const piece = lines.slice(from, from + CODE_PIECE_LINES).join("\n");
+    settled.push({ kind: "code", raw: piece, lang: fence.lang, first: false, last: false });
+    used += piece.length + 1;
+    from += CODE_PIECE_LINES;
+  }
+  const rest = lines.slice(from, end < 0 ? undefined : end).join("\n");
+  const block: Block = { kind: "code", raw: rest, lang: fence.lang, first: false, last: true };
+  if (end < 0) return { settled, tail: [block], used, fence, again: false };
+  settled.push(block);
+  const closed = lines.slice(from, end + 1).join("\n").length + 1;
+  return { settled, tail: [], used: Math.min(text.length, used + closed), fence: null, again: true };
+}
+
+function inProse(text: string): Step {
+  if (!text) return stay([]);
+  const opening = OPENING.exec(text);
+  if (opening) return code(text, opening);
+  const tokens = marked.lexer(text) as Token[];
+  const settled: Block[] = [];
+  let used = 0;
+  for (let index = 0; index < tokens.length - 1; index++) {
+    const token = tokens[index]!;
+    // Code is cut into pieces on its own.
+    if (token.type === "code" && (token as Tokens.Code).codeBlockStyle !== "indented") return { settled, tail: [], used, fence: null, again: used > 0 };
+    settled.push(...blockOf(token));
+    used += token.raw.length;
+  }
+  const last = tokens[tokens.length - 1];
+  if (!last) return { settled, tail: [], used, fence: null, again: false };
+  if (last.type === "code" && (last as Tokens.Code).codeBlockStyle !== "indented" && used > 0) return { settled, tail: [], used, fence: null, again: true };
+  const cut = cutLong(last);
+  if (cut) return { settled: [...settled, cut], tail: [], used: used + cut.raw.length, fence: null, again: true };
+  return { settled, tail: blockOf(last), used, fence: null, again: false };
+}
+
+function code(text: string, opening: RegExpExecArray): Step {
+  const fence: Fence = { lang: (opening[3] ?? "").trim().split(/\s/)[0] ?? "", mark: opening[2]!, indent: opening[1]!.length };
+  const inner = inFence(text.slice(opening[0].length), fence);
+  const all = [...inner.settled, ...inner.tail];
+  if (all[0]) all[0] = { ...all[0], first: true };
+  if (inner.again) return { settled: all, tail: [], used: opening[0].length + inner.used, fence: null, again: true };
+  if (inner.used === 0) return stay(all);
+  return { settled: all.slice(0, -1), tail: all.slice(-1), used: opening[0].length + inner.used, fence, again: false };
+}
+
+function blockOf(token: Token): Block[] {
+  if (token.type === "space") return [];
+  return [{ kind: "markdown", raw: token.raw }];
+}
+
+/** The first piece of something long, or nothing. */
+function cutLong(token: Token): Block | null {
+  if (token.type === "paragraph" && token.raw.length > LONG_PARAGRAPH_CHARS * 1.5) {
+    const line = token.raw.lastIndexOf("\n", LONG_PARAGRAPH_CHARS);
+    const at = line > LONG_PARAGRAPH_CHARS / 2 ? line : token.raw.lastIndexOf(" ", LONG_PARAGRAPH_CHARS);
+    return { kind: "markdown", raw: token.raw.slice(0, (at > 0 ? at : LONG_PARAGRAPH_CHARS) + 1), last: false };
+  }
+  if (token.type === "list" && token.raw.length > LONG_LIST_CHARS) {
+    const items = (token as Tokens.List).items;
+    let raw = "";
+    for (const item of items.slice(0, -1)) {
+      if (raw.length > LONG_LIST_CHARS / 2) break;
+      raw += item.raw;
+    }
+    return raw && token.raw.startsWith(raw) ? { kind: "markdown", raw, last: false } : null;
+  }
+  return null;
+}

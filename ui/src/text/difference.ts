@@ -1,0 +1,119 @@
+// The lines in which two texts differ, with numbers and a little of what is around them. Above: the diff view and the
+// count of lines on a tool's line. Below: nothing. Myers' algorithm on lines with a bound; beyond it the middle is shown
+// as taken out and put in.
+
+export interface DiffLine {
+  kind: "same" | "added" | "removed" | "gap";
+  text: string;
+  old?: number;
+  new?: number;
+}
+
+const AROUND_LINES = 3;
+const MOST_EDITS = 1500;
+
+const linesOf = (text: string): string[] => {
+  if (!text) return [];
+  const lines = text.split("\n");
+  if (lines[lines.length - 1] === "") lines.pop();
+  return lines;
+};
+
+export function difference(before: string | null, after: string): DiffLine[] {
+  const a = linesOf(before ?? "");
+  const b = linesOf(after);
+  let start = 0;
+  while (start < a.length && start < b.length && a[start] === b[start]) start++;
+  let end = 0;
+  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
+  const all: DiffLine[] = [];
+  for (let index = 0; index < start; index++) all.push({ kind: "same", text: a[index]!, old: index + 1, new: index + 1 });
+  all.push(...middle(a.slice(start, a.length - end), b.slice(start, b.length - end), start));
+  for (let index = end; index > 0; index--) all.push({ kind: "same", text: a[a.length - index]!, old: a.length - index + 1, new: b.length - index + 1 });
+  return folded(all);
+}
+
+function middle(a: string[], b: string[], from: number): DiffLine[] {
+  const path = a.length && b.length ? shortest(a, b) : null;
+  if (!path) {
+    return [
+      ...a.map((text, index): DiffLine => ({ kind: "removed", text, old: from + index + 1 })),
+      ...b.map((text, index): DiffLine => ({ kind: "added", text, new: from + index + 1 })),
+    ];
+  }
+  return path.map(([x, y, kind]): DiffLine =>
+    kind === "removed"
+      ? { kind, text: a[x]!, old: from + x + 1 }
+      : kind === "added"
+        ? { kind, text: b[y]!, new: from + y + 1 }
+        : { kind, text: a[x]!, old: from + x + 1, new: from + y + 1 },
+  );
+}
+
+type Step = [number, number, "same" | "added" | "removed"];
+
+function shortest(a: string[], b: string[]): Step[] | null {
+  const most = Math.min(a.length + b.length, MOST_EDITS);
+  const trace: Map<number, number>[] = [];
+  let best = new Map<number, number>([[1, 0]]);
+  for (let edits = 0; edits <= most; edits++) {
+    trace.push(new Map(best));
+    for (let k = -edits; k <= edits; k += 2) {
+      let x = k === -edits || (k !== edits && (best.get(k - 1) ?? -1) < (best.get(k + 1) ?? -1)) ? (best.get(k + 1) ?? 0) : (best.get(k - 1) ?? 0) + 1;
+      let y = x - k;
+      while (x < a.length && y < b.length && a[x] === b[y]) {
+        x++;
+        y++;
+      }
+      best.set(k, x);
+      if (x >= a.length && y >= b.length) return walkBack(trace, a.length, b.length);
+    }
+    best = new Map(best);
+  }
+  return null;
+}
+
+function walkBack(trace: Map<number, number>[], x: number, y: number): Step[] {
+  const steps: Step[] = [];
+  for (let edits = trace.length - 1; edits >= 0; edits--) {
+    const best = trace[edits]!;
+    const k = x - y;
+    const down = k === -edits || (k !== edits && (best.get(k - 1) ?? -1) < (best.get(k + 1) ?? -1));
+    const beforeK = down ? k + 1 : k - 1;
+    const beforeX = best.get(beforeK) ?? 0;
+    const beforeY = beforeX - beforeK;
+    while (x > beforeX && y > beforeY) steps.push([--x, --y, "same"]);
+    if (edits > 0) steps.push(down ? [x, --y, "added"] : [--x, y, "removed"]);
+  }
+  return steps.reverse();
+}
+
+/** Long stretches without a change are folded. */
+function folded(lines: DiffLine[]): DiffLine[] {
+  const near = new Uint8Array(lines.length);
+  lines.forEach((line, index) => {
+    if (line.kind === "same") return;
+    for (let at = Math.max(0, index - AROUND_LINES); at <= Math.min(lines.length - 1, index + AROUND_LINES); at++) near[at] = 1;
+  });
+  const out: DiffLine[] = [];
+  for (let index = 0; index < lines.length; index++) {
+    if (near[index]) out.push(lines[index]!);
+    else {
+      let count = 0;
+      while (index + count < lines.length && !near[index + count]) count++;
+      out.push({ kind: "gap", text: count === 1 ? "1 line" : `${count} lines` });
+      index += count - 1;
+    }
+  }
+  return out;
+}
+
+export function counts(lines: DiffLine[]): { added: number; removed: number } {
+  let added = 0;
+  let removed = 0;
+  for (const line of lines) {
+    if (line.kind === "added") added++;
+    else if (line.kind === "removed") removed++;
+  }
+  return { added, removed };
+}

@@ -1,0 +1,30 @@
+// Colours for code, loaded when the first code is shown. Above: views of code and diffs. Below: highlight.js with the
+// languages that agents write most; another language is shown plain. The result is HTML that highlight.js has escaped.
+
+import { useSyncExternalStore } from "react";
+
+type Highlight = (code: string, lang: string) => string | null;
+
+let highlight: Highlight | null = null;
+let asked = false;
+const listeners = new Set<() => void>();
+
+function load(): void {
+  if (asked) return;
+  asked = true;
+  void import("./languages").then((module) => {
+    highlight = module.highlight;
+    for (const listener of listeners) listener();
+  });
+}
+
+const subscribe = (listener: () => void) => {
+  load();
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+};
+
+/** The highlighter, once it is here. */
+export function useHighlight(): Highlight | null {
+  return useSyncExternalStore(subscribe, () => highlight);
+}

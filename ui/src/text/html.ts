@@ -1,0 +1,43 @@
+// Markdown to safe HTML. Above: the views that show a block. Below: marked and DOMPurify. Whatever an agent or a file says,
+// only a small set of elements gets through: no scripts, no styles, no forms, nothing that loads from elsewhere.
+
+import DOMPurify from "dompurify";
+import { marked } from "marked";
+
+marked.use({ gfm: true, breaks: false });
+
+const ALLOWED = {
+  ALLOWED_TAGS: ["p", "br", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "a", "table", "thead", "tbody", "tr", "th", "td", "input", "sup", "sub", "kbd", "details", "summary"],
+  ALLOWED_ATTR: ["href", "title", "start", "type", "checked", "disabled", "align"],
+  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|#)/i,
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+};
+
+DOMPurify.addHook("afterSanitizeAttributes", (node) => {
+  if (node.tagName === "A") {
+    node.setAttribute("target", "_blank");
+    node.setAttribute("rel", "noopener noreferrer nofollow");
+  }
+  if (node.tagName === "INPUT") {
+    node.setAttribute("type", "checkbox");
+    node.setAttribute("disabled", "");
+    node.setAttribute("aria-label", node.hasAttribute("checked") ? "done" : "not done");
+  }
+});
+
+// A picture is shown as a link to it: the page loads nothing from elsewhere.
+marked.use({
+  renderer: {
+    image({ href, text }) {
+      const link = document.createElement("a");
+      link.setAttribute("href", href);
+      link.textContent = text || href;
+      return link.outerHTML;
+    },
+  },
+});
+
+export function html(markdown: string): string {
+  return DOMPurify.sanitize(marked.parse(markdown, { async: false }), ALLOWED);
+}

@@ -1,0 +1,89 @@
+// Numbers, times and states as words: one place, so that they read the same everywhere. Above: every view. Below: nothing.
+
+export function duration(ms: number): string {
+  if (ms < 950) return `${Math.max(0, Math.round(ms))} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+export function ago(at: string | number, now: number): string {
+  const seconds = Math.max(0, (now - (typeof at === "number" ? at : Date.parse(at))) / 1000);
+  if (seconds < 45) return "now";
+  if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min`;
+  if (seconds < 86_400) return `${Math.round(seconds / 3600)} h`;
+  if (seconds < 7 * 86_400) return `${Math.round(seconds / 86_400)} d`;
+  return new Date(at).toLocaleDateString(undefined, { day: "numeric", month: "short" });
+}
+
+export function exact(at: string | null | undefined): string {
+  return at ? new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "";
+}
+
+export function count(value: number): string {
+  if (value < 1000) return String(value);
+  if (value < 10_000) return `${(value / 1000).toFixed(1)}k`;
+  if (value < 1_000_000) return `${Math.round(value / 1000)}k`;
+  return `${(value / 1_000_000).toFixed(1)}M`;
+}
+
+export function bytes(value: number): string {
+  if (value < 1024) return `${Math.round(value)} B`;
+  if (value < 1024 * 1024) return `${(value / 1024).toFixed(value < 10_240 ? 1 : 0)} KB`;
+  if (value < 1024 ** 3) return `${(value / 1024 / 1024).toFixed(1)} MB`;
+  return `${(value / 1024 ** 3).toFixed(1)} GB`;
+}
+
+export function money(value: number): string {
+  return value < 0.01 ? `$${value.toFixed(4)}` : `$${value.toFixed(2)}`;
+}
+
+export const plural = (number: number, one: string, many = one + "s") => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+
+/** A path without the folder that the session works in. */
+export function shortPath(path: string, workdir: string): string {
+  return workdir && path.startsWith(workdir + "/") ? path.slice(workdir.length + 1) : path;
+}
+
+export const lastName = (path: string) => path.replace(/\/+$/, "").split("/").pop() || path;
+
+export const CONTEXT_WORDS = { live: "live", resumed: "resumed", fresh: "fresh with transcript" } as const;
+
+const REASONS: Record<string, string> = {
+  first_turn: "The first turn: there was nothing to remember.",
+  fresh_requested: "A fresh start was asked for, so the agent was told the whole conversation.",
+  resume_off: "Resuming is switched off, so the agent was told the whole conversation.",
+  no_native_session: "This agent had no session of its own yet, so it was told the whole conversation.",
+  native_session_poisoned: "The agent's own session can't be used any more, so it was told the whole conversation.",
+  no_prior_answer: "This agent had not answered here yet, so it was told the whole conversation.",
+  last_turn_not_confirmed: "The last turn ended without the agent's word, so it was told the whole conversation.",
+  history_changed: "The history was changed, so the agent was told the whole conversation.",
+  missed_turns: "Another agent answered in between, so this one was told the whole conversation.",
+  workdir_changed: "The working directory is another one, so the agent was told the whole conversation.",
+  runtime_changed: "The agent's program changed, so it was told the whole conversation.",
+  agent_cannot_resume: "This agent can't open its old session, so it was told the whole conversation.",
+  process_holds_context: "The agent's process still holds the conversation.",
+  native_session_confirmed: "The agent opened its own session again, which holds the conversation.",
+};
+
+/** Why a turn began as it did. */
+export function contextReason(context: string, reason: string): string {
+  const known = REASONS[reason];
+  if (known) return known;
+  const words = reason.replace(/_/g, " ");
+  if (context === "live") return `The agent's process still holds the conversation (${words}).`;
+  if (context === "resumed") return `The agent opened its own session again (${words}).`;
+  return `The agent was told the whole conversation (${words}).`;
+}
+
+export const STOP_WORDS: Record<string, string> = {
+  end_turn: "done",
+  cancelled: "interrupted",
+  failed: "failed",
+  timed_out: "timed out",
+  max_turns: "stopped at its limit of steps",
+  refusal: "refused",
+};

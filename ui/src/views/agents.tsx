@@ -1,0 +1,1 @@
+export default function Agents(_: { q?: string; id?: string }) { return <p>Agents</p>; }

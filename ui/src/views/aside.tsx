@@ -1,0 +1,127 @@
+// The panel beside a conversation: plan, changed files, context fill by turn, and an outline to jump anywhere. On a small
+// screen it opens over the conversation. Above: the session view. Below: the session's fold.
+
+import { useMemo } from "react";
+import { IconButton, Link } from "../parts/button";
+import { Counts } from "../parts/diff";
+import { pathOf } from "../shell/router";
+import type { State } from "../state/session";
+import { counts, difference } from "../text/difference";
+import { count, money, shortPath } from "../text/words";
+import type { PlanPart, TurnInfo } from "../wire/types";
+import { PlanList } from "./turnrows";
+
+const SHOWN_TURNS = 60;
+
+export function Aside({ state, shown, onClose, onTurn }: { state: State; shown: boolean; onClose: () => void; onTurn: (turn: number) => void }) {
+  const plan = useMemo(() => {
+    for (const turn of state.turns.toReversed()) {
+      const found = turn.parts.findLast((part): part is PlanPart => part.type === "plan");
+      if (found && !turn.rewound) return found;
+    }
+    return null;
+  }, [state.turns]);
+  return (
+    <aside aria-label="Plan, files and outline" className={`w-72 shrink-0 overflow-y-auto border-l border-line bg-ground p-4 text-sm max-xl:fixed max-xl:inset-y-0 max-xl:right-0 max-xl:z-30 max-xl:w-[min(320px,88vw)] max-xl:shadow-2xl ${shown ? "" : "max-xl:hidden"}`}>
+      <div className="mb-2 flex justify-end xl:hidden">
+        <IconButton icon="cross" label="Close the panel" onClick={onClose} />
+      </div>
+      {plan && <Section title="Plan"><PlanList part={plan} /></Section>}
+      <Files state={state} />
+      <Spent state={state} />
+      <Outline state={state} onTurn={(turn) => (onTurn(turn), onClose())} />
+      <Section title="Events">
+        <Link to={pathOf(state.id) + "/events"} className="text-quiet underline underline-offset-2 hover:text-text">{(state.session?.event_count ?? state.seq).toLocaleString("en")} stored</Link>
+      </Section>
+    </aside>
+  );
+}
+
+function Section({ title, children }: { title: string; children: React.ReactNode }) {
+  return (
+    <section className="mb-6">
+      <h2 className="mb-2 text-xs font-semibold text-quiet">{title}</h2>
+      {children}
+    </section>
+  );
+}
+
+function Files({ state }: { state: State }) {
+  const files = useMemo(() => {
+    const found = new Map<string, { first: string | null; last: string }>();
+    for (const turn of state.turns) {
+      if (turn.rewound) continue;
+      for (const part of turn.parts) {
+        if (part.type !== "tool") continue;
+        for (const diff of part.diff ?? []) {
+          const known = found.get(diff.path);
+          found.set(diff.path, { first: known ? known.first : diff.old_text, last: diff.new_text });
+        }
+      }
+    }
+    return [...found].map(([path, { first, last }]) => ({ path, ...counts(difference(first, last)) }));
+  }, [state.turns]);
+  if (!files.length) return null;
+  return (
+    <Section title="Changed files">
+      <ul className="space-y-1">
+        {files.map((file) => (
+          <li key={file.path} className="flex items-baseline justify-between gap-2">
+            <span className="min-w-0 truncate font-mono text-xs" title={file.path}>{shortPath(file.path, state.session?.workdir ?? "")}</span>
+            <Counts added={file.added} removed={file.removed} />
+          </li>
+        ))}
+      </ul>
+    </Section>
+  );
+}
+
+function Spent({ state }: { state: State }) {
+  const infos = state.turns.map((turn) => turn.info).filter((info): info is TurnInfo => !!info?.usage?.context_used && !!info.usage.context_size);
+  const usage = state.session?.usage;
+  const tokens = (usage?.input_tokens ?? 0) + (usage?.output_tokens ?? 0);
+  if (!infos.length && !tokens) return null;
+  const last = infos.slice(-40);
+  const fill = (info: TurnInfo) => Math.min(1, info.usage!.context_used! / info.usage!.context_size!);
+  return (
+    <Section title="Usage">
+      {last.length > 0 && (
+        <div role="img" aria-label={`Context fill by turn; now ${Math.round(100 * fill(last[last.length - 1]!))} percent`} className="mb-1 flex h-8 items-end gap-px border-b border-line">
+          {last.map((info) => <span key={info.turn} title={`Turn ${info.turn}: ${Math.round(100 * fill(info))} % of context`} style={{ height: `${Math.max(4, 100 * fill(info))}%` }} className="max-w-3 min-w-0.5 flex-1 bg-accent" />)}
+        </div>
+      )}
+      <p className="text-xs text-quiet tabular-nums">
+        {last.length > 0 && <>{Math.round(100 * fill(last[last.length - 1]!))} % of context · </>}
+        {count(usage?.input_tokens ?? 0)} in · {count(usage?.output_tokens ?? 0)} out{usage?.cost_usd != null && <> · {money(usage.cost_usd)}</>}
+      </p>
+    </Section>
+  );
+}
+
+function Outline({ state, onTurn }: { state: State; onTurn: (turn: number) => void }) {
+  const known = new Map(state.turns.map((turn) => [turn.turn, turn]));
+  const all = state.visible;
+  const turns = all.slice(-SHOWN_TURNS);
+  if (!turns.length) return null;
+  return (
+    <Section title="Turns">
+      {all.length > turns.length && (
+        <label className="mb-2 flex items-center gap-2 text-xs text-quiet">
+          Go to turn
+          <input type="number" min={all[0]} max={all[all.length - 1]} aria-label="Turn number" className="w-20 rounded border border-line bg-raised px-1 py-0.5" onKeyDown={(event) => event.key === "Enter" && onTurn(Number(event.currentTarget.value))} />
+          of {all[all.length - 1]}
+        </label>
+      )}
+      <ol className="space-y-0.5">
+        {turns.map((turn) => (
+          <li key={turn}>
+            <button type="button" onClick={() => onTurn(turn)} className="flex w-full gap-2 rounded px-1 py-0.5 text-left hover:bg-hover">
+              <span className="w-6 shrink-0 text-right text-xs leading-5 text-quiet tabular-nums">{turn}</span>
+              <span className="truncate">{known.get(turn)?.message?.text.split("\n")[0] ?? "…"}</span>
+            </button>
+          </li>
+        ))}
+      </ol>
+    </Section>
+  );
+}

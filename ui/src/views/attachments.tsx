@@ -1,0 +1,46 @@
+// Files that go with a message: pasted, dropped or chosen, read in the browser and sent inside of the message. Above: the
+// composer. Below: the browser's file reader.
+
+import { IconButton } from "../parts/button";
+import { say } from "../shell/toast";
+import { bytes } from "../text/words";
+import type { Attachment } from "../wire/types";
+
+/** The server refuses a message that is larger than this by default; base64 makes a file a third larger. */
+const MOST_BYTES = 700_000;
+
+export async function readFiles(files: Iterable<File>): Promise<Attachment[]> {
+  const read: Attachment[] = [];
+  for (const file of files) {
+    if (file.size > MOST_BYTES) {
+      say(`${file.name} has ${bytes(file.size)}; at most ${bytes(MOST_BYTES)} can be attached. Put it into the working directory instead.`, true);
+      continue;
+    }
+    read.push({ name: file.name || "pasted", mime_type: file.type || "application/octet-stream", data: await base64(file) });
+  }
+  return read;
+}
+
+function base64(file: File): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result).split(",", 2)[1] ?? "");
+    reader.onerror = () => reject(reader.error ?? new Error("The file can't be read."));
+    reader.readAsDataURL(file);
+  });
+}
+
+export function AttachmentList({ attachments, onRemove }: { attachments: Attachment[]; onRemove: (index: number) => void }) {
+  if (!attachments.length) return null;
+  return (
+    <ul aria-label="Attachments" className="flex flex-wrap gap-2 px-3 pt-2">
+      {attachments.map((attachment, index) => (
+        <li key={index} className="flex items-center gap-1 rounded-md border border-line pl-2 text-xs">
+          {attachment.mime_type.startsWith("image/") && <img src={`data:${attachment.mime_type};base64,${attachment.data}`} alt="" className="size-6 rounded object-cover" />}
+          <span className="max-w-40 truncate">{attachment.name}</span>
+          <IconButton icon="cross" label={`Remove ${attachment.name}`} size={12} onClick={() => onRemove(index)} className="size-6" />
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,195 @@
+// The composer: always there, grows, keeps its draft. Above: the session view and the new-session view, which say what
+// happens on send and which chips there are. Below: completions and attachments. Enter sends, Shift+Enter breaks; while a
+// turn runs it queues, or interrupts and sends.
+
+import { useEffect, useImperativeHandle, useLayoutEffect, useRef, useState, type ReactNode, type Ref } from "react";
+import { Button, IconButton } from "../parts/button";
+import { Menu } from "../parts/menu";
+import { Icon } from "../parts/icons";
+import { keep, kept } from "../state/kept";
+import type { Attachment, Command } from "../wire/types";
+import { AttachmentList, readFiles } from "./attachments";
+import { useCompletions, wantedAt } from "./completion";
+
+export interface ComposerHandle {
+  focus(): void;
+  put(text: string): void;
+}
+
+export interface Sent {
+  text: string;
+  attachments: Attachment[];
+  whenBusy?: "queue" | "interrupt";
+}
+
+interface Props {
+  draftKey: string;
+  session: string | null;
+  commands: Command[];
+  busy: boolean;
+  disabled?: string;
+  placeholder: string;
+  chips: ReactNode;
+  onSend: (sent: Sent) => void;
+  onEscape?: () => void;
+  autoFocus?: boolean;
+  ref?: Ref<ComposerHandle>;
+}
+
+const isPhone = () => matchMedia("(pointer: coarse)").matches;
+
+export function Composer({ draftKey, session, commands, busy, disabled, placeholder, chips, onSend, onEscape, autoFocus, ref }: Props) {
+  const [text, setText] = useState(() => kept(draftKey) ?? "");
+  const [cursor, setCursor] = useState(0);
+  const [attachments, setAttachments] = useState<Attachment[]>([]);
+  const [closed, setClosed] = useState(false);
+  const [picked, setPicked] = useState(0);
+  const [over, setOver] = useState(false);
+  const area = useRef<HTMLTextAreaElement>(null);
+  const chooser = useRef<HTMLInputElement>(null);
+
+  const change = (value: string) => {
+    setText(value);
+    keep(draftKey, value);
+    setClosed(false);
+    setPicked(0);
+  };
+  useImperativeHandle(ref, () => ({
+    focus: () => area.current?.focus(),
+    put: (value) => {
+      change(value);
+      requestAnimationFrame(() => area.current?.focus());
+    },
+  }));
+  useLayoutEffect(() => {
+    const element = area.current!;
+    element.style.height = "auto";
+    element.style.height = `${Math.min(element.scrollHeight, innerHeight * 0.4)}px`;
+  }, [text]);
+  useEffect(() => {
+    if (autoFocus && !isPhone()) area.current?.focus();
+  }, [autoFocus]);
+
+  const wanted = closed ? null : wantedAt(text, cursor);
+  const completions = useCompletions(session, commands, wanted);
+
+  const send = (whenBusy?: "queue" | "interrupt") => {
+    if (!text.trim() || disabled) return;
+    onSend({ text: text.trimEnd(), attachments, whenBusy: busy ? (whenBusy ?? "queue") : undefined });
+    change("");
+    setAttachments([]);
+  };
+  const complete = (index: number) => {
+    const choice = completions[index];
+    if (!choice || !wanted) return;
+    const next = text.slice(0, wanted.from) + choice.value + text.slice(cursor);
+    change(next);
+    const at = wanted.from + choice.value.length;
+    requestAnimationFrame(() => {
+      area.current?.focus();
+      area.current?.setSelectionRange(at, at);
+      setCursor(at);
+    });
+  };
+  const attach = async (files: Iterable<File>) => setAttachments([...attachments, ...(await readFiles(files))]);
+
+  const keys = (event: React.KeyboardEvent<HTMLTextAreaElement>) => {
+    if (event.nativeEvent.isComposing) return;
+    if (completions.length) {
+      const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (move) {
+        event.preventDefault();
+        setPicked((picked + move + completions.length) % completions.length);
+        return;
+      }
+      if (event.key === "Tab" || (event.key === "Enter" && !event.shiftKey)) {
+        event.preventDefault();
+        complete(picked);
+        return;
+      }
+      if (event.key === "Escape") {
+        event.preventDefault();
+        event.stopPropagation();
+        setClosed(true);
+        return;
+      }
+    }
+    if (event.key === "Enter" && !event.shiftKey && !isPhone()) {
+      event.preventDefault();
+      send(event.metaKey || event.ctrlKey ? "interrupt" : "queue");
+    } else if (event.key === "Escape" && onEscape) {
+      event.stopPropagation();
+      onEscape();
+    }
+  };
+
+  return (
+    <div
+      className={`relative rounded-xl border bg-raised ${over ? "border-accent" : "border-line"} focus-within:border-strong`}
+      onDragOver={(event) => (event.preventDefault(), setOver(true))}
+      onDragLeave={() => setOver(false)}
+      onDrop={(event) => {
+        event.preventDefault();
+        setOver(false);
+        void attach(event.dataTransfer.files);
+      }}
+    >
+      {completions.length > 0 && (
+        <ul id="completions" role="listbox" aria-label={wanted?.kind === "file" ? "Files" : "Commands"} className="floats absolute inset-x-2 bottom-full z-20 mb-1 max-h-64 overflow-y-auto p-1 text-sm">
+          {completions.map((one, index) => (
+            <li key={one.value} id={`completion-${index}`} role="option" aria-selected={index === picked} className={`cursor-pointer truncate rounded px-2 py-1 ${index === picked ? "bg-hover" : ""}`} onMouseDown={(event) => (event.preventDefault(), complete(index))}>
+              <span className="font-mono">{one.value.trim()}</span> <span className="text-xs text-quiet">{one.hint}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+      <AttachmentList attachments={attachments} onRemove={(index) => setAttachments(attachments.filter((_, at) => at !== index))} />
+      <textarea
+        ref={area}
+        value={text}
+        rows={1}
+        disabled={!!disabled}
+        placeholder={disabled || placeholder}
+        aria-label="Message"
+        aria-autocomplete="list"
+        aria-controls={completions.length ? "completions" : undefined}
+        aria-activedescendant={completions.length ? `completion-${picked}` : undefined}
+        onChange={(event) => (change(event.target.value), setCursor(event.target.selectionStart))}
+        onSelect={(event) => setCursor(event.currentTarget.selectionStart)}
+        onKeyDown={keys}
+        onPaste={(event) => {
+          if (event.clipboardData.files.length) {
+            event.preventDefault();
+            void attach(event.clipboardData.files);
+          }
+        }}
+        className="block max-h-[40vh] min-h-11 w-full resize-none bg-transparent px-3 pt-2.5 pb-1 outline-none focus-visible:outline-none"
+      />
+      <div className="flex flex-wrap items-center gap-1 px-2 pb-2">
+        <div className="flex min-w-0 flex-1 flex-wrap items-center gap-1">{chips}</div>
+        <input ref={chooser} type="file" multiple hidden onChange={(event) => (void attach(event.target.files ?? []), (event.target.value = ""))} />
+        <IconButton icon="clip" label="Attach files" onClick={() => chooser.current?.click()} disabled={!!disabled} />
+        {busy && (
+          <Button tone="quiet" disabled={!text.trim()} onClick={() => send("interrupt")} keys="Ctrl+Enter">Interrupt and send</Button>
+        )}
+        <Button tone="primary" icon={busy ? "queue" : "send"} disabled={!text.trim() || !!disabled} onClick={() => send()}>{busy ? "Queue" : "Send"}</Button>
+      </div>
+    </div>
+  );
+}
+
+/** A small choice on the composer: agent, model, mode. */
+export function Chip({ label, value, options, onChange, disabled }: { label: string; value: string; options: { value: string; name: string; hint?: string; disabled?: boolean }[]; onChange: (value: string) => void; disabled?: boolean }) {
+  const shown = options.find((option) => option.value === value)?.name ?? value;
+  return (
+    <Menu
+      label={`${label}: ${shown || "default"}`}
+      disabled={disabled || options.length === 0}
+      className="inline-flex min-h-8 max-w-48 items-center gap-1 rounded-md px-2 text-xs text-quiet hover:bg-hover hover:text-text disabled:opacity-70"
+      items={options.map((option) => ({ label: option.name, hint: option.hint, checked: option.value === value, disabled: option.disabled, run: () => onChange(option.value) }))}
+    >
+      <span className="truncate">{shown || label}</span>
+      {options.length > 0 && <Icon name="down" size={10} />}
+    </Menu>
+  );
+}

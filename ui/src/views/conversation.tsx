@@ -1,0 +1,244 @@
+// The conversation: rows in a virtual list that follows its end until the person scrolls away. Above: the session view.
+// Below: rows.ts says what there is; turnrows, tool and markdown draw it. Whether it follows is decided from what the person
+// does (wheel, touch, keys, scroll bar), never from where the scroll position happens to be.
+
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type Ref, useImperativeHandle } from "react";
+import { Virtualizer, type CacheSnapshot, type VirtualizerHandle } from "virtua";
+import { Button } from "../parts/button";
+import { BlockView } from "../parts/markdown";
+import { discard, tryAgain, useOutbox, type Outgoing } from "../state/outbox";
+import type { State } from "../state/session";
+import type { SessionStore } from "../state/store";
+import { plural } from "../text/words";
+import { RowMaker, type Row } from "./rows";
+import { ToolsView, ToolView } from "./tool";
+import { AskedRow, MessageRow, Notice, PlanRow, ResolvedRow, RewoundRow, Separator, Thinking, type TurnActions } from "./turnrows";
+import { Working } from "./working";
+
+const NEAR_PX = 32;
+const EARLIER_PX = 800;
+
+interface Place {
+  cache: CacheSnapshot;
+  offset: number;
+  following: boolean;
+}
+/** Where the person was in each session of this tab. */
+const places = new Map<string, Place>();
+
+export interface ConversationHandle {
+  toEnd(): void;
+  toTurn(turn: number): void;
+}
+
+interface Props {
+  store: SessionStore;
+  state: State;
+  actions: TurnActions;
+  onRewound: (turns: number[]) => void;
+  ref: Ref<ConversationHandle>;
+}
+
+export function Conversation({ store, state, actions, onRewound, ref }: Props) {
+  const maker = useRef<RowMaker>(null);
+  maker.current ??= new RowMaker();
+  const [open, setOpen] = useState<Set<string>>(() => new Set());
+  const outbox = useOutbox();
+  const rows = useMemo(() => maker.current!.rows(state, open, outbox, store.earlier), [state, open, outbox, store]);
+  const { scroller, list, following, away, toEnd, begin } = useFollowing(store, rows);
+
+  useImperativeHandle(ref, () => ({
+    toEnd,
+    toTurn: (turn) => {
+      const find = () => maker.current!.rows(store.state, open, [], store.earlier).findIndex((row) => row.kind === "separator" && row.turn.turn === turn);
+      void store.loadFrom(turn).then(() =>
+        requestAnimationFrame(() => {
+          begin();
+          list.current?.scrollToIndex(Math.max(0, find() - 1), { align: "start" });
+        }),
+      );
+    },
+  }));
+
+  const toggle = useCallback((key: string) => {
+    setOpen((before) => {
+      const next = new Set(before);
+      if (!next.delete(key)) next.add(key);
+      return next;
+    });
+  }, []);
+
+  const busy = state.session?.state === "processing";
+  const workdir = state.session?.workdir ?? "";
+  const draw = (row: Row) => {
+    switch (row.kind) {
+      case "earlier":
+        return <p className="py-4 text-center text-xs text-quiet">{store.loading ? `Loading ${plural(row.count, "earlier turn")}` : plural(row.count, "earlier turn")}</p>;
+      case "message":
+        return <MessageRow turn={row.turn} actions={actions} busy={busy} />;
+      case "separator":
+        return <Separator turn={row.turn} />;
+      case "block":
+        return <div className={row.block.kind === "code" && !row.block.last ? "" : row.block.last === false ? "" : "pb-2.5"}><BlockView block={row.block} /></div>;
+      case "thinking":
+        return <Thinking part={row.part} live={row.live} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
+      case "tool":
+        return <div className={row.inside ? "ml-5" : ""}><ToolView tool={row.tool} childTools={row.children} all={row.all} workdir={workdir} open={open} toggle={toggle} live={busy} /></div>;
+      case "tools":
+        return <ToolsView tools={row.tools} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
+      case "plan":
+        return <PlanRow part={row.part} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
+      case "asked":
+        return <AskedRow prompt={row.prompt} />;
+      case "resolved":
+        return <ResolvedRow part={row.part} prompt={row.prompt} />;
+      case "notice":
+        return <Notice part={row.part} turn={row.turn} onRetry={!busy && row.turn.message && state.session?.state !== "ended" ? () => actions.retry(row.turn) : null} />;
+      case "rewound":
+        return <RewoundRow turns={row.turns} onOpen={() => (row.turns.forEach((turn) => toggle("rewound:" + turn)), onRewound(row.turns))} />;
+      case "outgoing":
+        return <OutgoingRow message={row.message} />;
+      case "working":
+        return <Working state={state} />;
+    }
+  };
+
+  const first = useRef<string | undefined>(undefined);
+  const prepended = first.current !== undefined && first.current !== rows[0]?.key && rows.some((row) => row.key === first.current);
+  useLayoutEffect(() => {
+    first.current = rows.find((row) => row.kind !== "earlier")?.key;
+  });
+
+  return (
+    <div className="relative min-h-0 flex-1">
+      <div ref={scroller} role="log" aria-label="Conversation" aria-live="off" tabIndex={0} data-following={following} className="h-full overflow-y-auto overscroll-contain px-4 pb-4 [overflow-anchor:none] focus-visible:outline-offset-[-2px] sm:px-6">
+        <Virtualizer ref={list} scrollRef={scroller} shift={prepended} cache={places.get(state.id)?.cache} itemSize={48}>
+          {rows.map((row) => (
+            <div key={row.key} className="mx-auto max-w-[92ch]">{draw(row)}</div>
+          ))}
+        </Virtualizer>
+      </div>
+      {!following && (
+        <div className="pointer-events-none absolute inset-x-0 bottom-3 flex justify-center">
+          <Button icon="down" className="floats pointer-events-auto" onClick={toEnd}>{away > 0 ? `${away} new` : "To the end"}</Button>
+        </div>
+      )}
+    </div>
+  );
+}
+
+/** Scrolling: where it is, and whether it follows the end. */
+function useFollowing(store: SessionStore, rows: Row[]) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const list = useRef<VirtualizerHandle>(null);
+  const place = places.get(store.id);
+  const [following, setFollowing] = useState(place?.following ?? true);
+  const follows = useRef(following);
+  const [seen, setSeen] = useState(0);
+  const byHand = useRef(false);
+
+  const set = useCallback((value: boolean, count: number) => {
+    if (follows.current === value) return;
+    follows.current = value;
+    setFollowing(value);
+    if (!value) setSeen(count);
+  }, []);
+  const length = useRef(rows.length);
+  length.current = rows.length;
+
+  const pin = useCallback(() => {
+    const element = scroller.current;
+    if (element && follows.current) element.scrollTop = element.scrollHeight;
+  }, []);
+  const toEnd = useCallback(() => {
+    set(true, 0);
+    pin();
+  }, [set, pin]);
+  const begin = useCallback(() => set(false, length.current), [set]);
+
+  useLayoutEffect(pin, [rows, pin]);
+
+  useEffect(() => {
+    const element = scroller.current!;
+    const atEnd = () => element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX;
+    const leave = () => {
+      if (element.scrollHeight > element.clientHeight + NEAR_PX) set(false, length.current);
+    };
+    const wheel = (event: WheelEvent) => {
+      byHand.current = true;
+      if (event.deltaY < 0) leave();
+    };
+    const keys = (event: KeyboardEvent) => {
+      if (event.target !== element) return;
+      byHand.current = true;
+      if (["PageUp", "ArrowUp", "Home"].includes(event.key) || (event.key === " " && event.shiftKey)) leave();
+      if (event.key === "End") toEnd();
+    };
+    let touched = 0;
+    const touchStart = (event: TouchEvent) => (touched = event.touches[0]?.clientY ?? 0);
+    const touchMove = (event: TouchEvent) => {
+      byHand.current = true;
+      if ((event.touches[0]?.clientY ?? 0) > touched + 4) leave();
+    };
+    // The scroll bar itself: a press on the scroller that is on none of its rows.
+    let before = element.scrollTop;
+    const press = (event: PointerEvent) => {
+      if (event.target === element) byHand.current = true;
+    };
+    const scroll = () => {
+      if (byHand.current) {
+        if (element.scrollTop < before - 1 && !atEnd()) leave();
+        else if (atEnd()) set(true, 0);
+      }
+      before = element.scrollTop;
+      if (element.scrollTop < EARLIER_PX && !follows.current && store.earlier && !store.loading) void store.loadEarlier();
+    };
+    element.addEventListener("wheel", wheel, { passive: true });
+    element.addEventListener("keydown", keys);
+    element.addEventListener("touchstart", touchStart, { passive: true });
+    element.addEventListener("touchmove", touchMove, { passive: true });
+    element.addEventListener("pointerdown", press);
+    element.addEventListener("scroll", scroll, { passive: true });
+    const sizes = new ResizeObserver(pin);
+    sizes.observe(element);
+    if (element.firstElementChild) sizes.observe(element.firstElementChild);
+    return () => {
+      sizes.disconnect();
+      element.removeEventListener("wheel", wheel);
+      element.removeEventListener("keydown", keys);
+      element.removeEventListener("touchstart", touchStart);
+      element.removeEventListener("touchmove", touchMove);
+      element.removeEventListener("pointerdown", press);
+      element.removeEventListener("scroll", scroll);
+    };
+  }, [store, set, pin, toEnd]);
+
+  useLayoutEffect(() => {
+    if (place && !place.following) scroller.current!.scrollTop = place.offset;
+    const element = scroller.current!;
+    const handle = list.current;
+    return () => {
+      if (handle) places.set(store.id, { cache: handle.cache, offset: element.scrollTop, following: follows.current });
+    };
+  }, [store]);
+
+  return { scroller, list, following, away: following ? 0 : Math.max(0, rows.length - seen), toEnd, begin };
+}
+
+function OutgoingRow({ message }: { message: Outgoing }) {
+  return (
+    <article aria-label="Message on its way" className="mt-6 max-w-[92ch] rounded-lg border border-line bg-raised px-3 py-2">
+      <header className="text-xs text-quiet">
+        <span className="font-semibold text-text">You</span> {message.refused ? "" : "sending"}
+      </header>
+      <div className="max-w-[76ch] break-words whitespace-pre-wrap">{message.text}</div>
+      {message.refused && (
+        <div className="mt-2 flex flex-wrap items-center gap-2 text-sm">
+          <span className="text-red">{message.refused}</span>
+          <Button onClick={() => tryAgain(message.message_id)}>Send again</Button>
+          <Button tone="quiet" onClick={() => discard(message.message_id)}>Discard</Button>
+        </div>
+      )}
+    </article>
+  );
+}

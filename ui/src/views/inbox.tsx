@@ -1,0 +1,61 @@
+// The inbox: every prompt that waits for the person, across all sessions, answered on the spot. Above: the app. Below: the
+// overview says which sessions have prompts; the API has them.
+
+import { useEffect, useState } from "react";
+import { Link } from "../parts/button";
+import { PageHead } from "../parts/pagehead";
+import { pathOf } from "../shell/router";
+import { register } from "../shell/commands";
+import { titleOf, useOverview } from "../state/sessions";
+import { at, get } from "../wire/api";
+import type { Prompt } from "../wire/types";
+import { answerByKey, PromptCard } from "./prompt";
+
+export function Inbox() {
+  const { sessions, loaded } = useOverview();
+  const waiting = sessions.filter((session) => session.pending_prompts > 0);
+  const [prompts, setPrompts] = useState<Record<string, Prompt[]>>({});
+  const [denying, setDenying] = useState(0);
+  const key = waiting.map((session) => `${session.id}:${session.pending_prompts}:${session.event_count}`).join();
+
+  useEffect(() => {
+    let current = true;
+    void Promise.all(waiting.map(async (session) => [session.id, (await get<{ prompts: Prompt[] }>(at(session.id, "/prompts"))).prompts] as const))
+      .then((found) => current && setPrompts(Object.fromEntries(found)))
+      .catch(() => undefined);
+    return () => {
+      current = false;
+    };
+  }, [key]);
+
+  const first = waiting.flatMap((session) => (prompts[session.id] ?? []).map((prompt) => ({ session, prompt })))[0];
+  useEffect(
+    () =>
+      register([
+        { id: "allow", title: "Allow the first", keys: "y", group: "Prompt", when: () => !!first, run: () => void (first && answerByKey(first.session.id, first.prompt, "y")) },
+        { id: "always", title: "Allow the first always", keys: "a", group: "Prompt", when: () => !!first, run: () => void (first && answerByKey(first.session.id, first.prompt, "a")) },
+        { id: "deny", title: "Deny the first with a reason", keys: "n", group: "Prompt", when: () => first?.prompt.kind === "permission", run: () => setDenying((count) => count + 1) },
+      ]),
+    [first?.prompt.prompt_id],
+  );
+
+  return (
+    <div className="min-h-0 flex-1 overflow-y-auto">
+      <PageHead title="Inbox" about="What waits for you, in all sessions" />
+      <div className="mx-auto max-w-[92ch] space-y-6 p-4 sm:p-6">
+        {waiting.map((session) => (
+          <section key={session.id} aria-label={titleOf(session)}>
+            <h2 className="mb-2 flex min-w-0 items-baseline gap-2 text-sm">
+              <Link to={pathOf(session.id)} className="min-w-0 truncate font-semibold underline-offset-2 hover:underline">{titleOf(session)}</Link>
+              <span className="shrink-0 text-xs text-quiet">{session.agent}</span>
+            </h2>
+            <div className="space-y-2">
+              {(prompts[session.id] ?? []).map((prompt) => <PromptCard key={prompt.prompt_id} session={session.id} prompt={prompt} workdir={session.workdir} denying={prompt === first?.prompt ? denying : 0} />)}
+            </div>
+          </section>
+        ))}
+        {loaded && !waiting.length && <p className="py-12 text-center text-quiet">Nothing waits for you. Permission requests and questions of all sessions appear here.</p>}
+      </div>
+    </div>
+  );
+}

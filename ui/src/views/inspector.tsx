@@ -1,0 +1,1 @@
+export default function Inspector(_: { q?: string; id?: string }) { return <p>Inspector</p>; }

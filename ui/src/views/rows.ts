@@ -1,0 +1,153 @@
+// A conversation as rows: one for each block, tool, notice and separator, so that a long answer is many small rows and only
+// those in sight are drawn. Above: conversation.tsx draws them. Below: the session's fold and blocks.ts. Rows of a turn that
+// did not change are the very same objects as before.
+
+import type { State, Turn } from "../state/session";
+import type { Outgoing } from "../state/outbox";
+import { grow, NOTHING, type Block, type Blocks } from "../text/blocks";
+import type { NoticePart, Part, PlanPart, Prompt, ResolvedPart, TextPart, ToolPart } from "../wire/types";
+
+export type Row =
+  | { kind: "earlier"; key: string; count: number }
+  | { kind: "message"; key: string; turn: Turn }
+  | { kind: "separator"; key: string; turn: Turn }
+  | { kind: "block"; key: string; block: Block; turn: number }
+  | { kind: "thinking"; key: string; part: TextPart; live: boolean }
+  | { kind: "tool"; key: string; tool: ToolPart; children: ToolPart[]; all: ToolPart[]; inside: boolean }
+  | { kind: "tools"; key: string; tools: ToolPart[] }
+  | { kind: "plan"; key: string; part: PlanPart }
+  | { kind: "asked"; key: string; prompt: Prompt | null }
+  | { kind: "resolved"; key: string; part: ResolvedPart; prompt: Prompt | null }
+  | { kind: "notice"; key: string; part: NoticePart; turn: Turn }
+  | { kind: "rewound"; key: string; turns: number[] }
+  | { kind: "outgoing"; key: string; message: Outgoing }
+  | { kind: "working"; key: string };
+
+const FOLDED_TOOLS = 3;
+
+export class RowMaker {
+  private readonly blocks = new Map<string, { text: string; blocks: Blocks }>();
+  private readonly made = new Map<number, { turn: Turn; open: Set<string>; rows: Row[] }>();
+
+  rows(state: State, open: Set<string>, outbox: Outgoing[], earlier: number): Row[] {
+    const rows: Row[] = earlier ? [{ kind: "earlier", key: "earlier", count: earlier }] : [];
+    rows.push(...this.ofTurns(state, open));
+    const shown = new Set(state.turns.slice(-3).map((turn) => turn.message?.message_id));
+    for (const queued of state.queue) shown.add(queued.message_id);
+    for (const message of outbox) {
+      if (message.session === state.id && !shown.has(message.message_id)) rows.push({ kind: "outgoing", key: "o:" + message.message_id, message });
+    }
+    if (state.session?.state === "processing") rows.push({ kind: "working", key: "working" });
+    return rows;
+  }
+
+  private ofTurns(state: State, open: Set<string>): Row[] {
+    const rows: Row[] = [];
+    const visible = new Set(state.visible);
+    let expected: number | null = null;
+    for (const turn of state.turns) {
+      if (expected !== null && turn.turn > expected) this.gap(rows, expected, turn.turn, visible);
+      expected = turn.turn + 1;
+      if (turn.rewound && !open.has("rewound:" + turn.turn)) {
+        this.fold(rows, [turn.turn]);
+        continue;
+      }
+      if (!turn.loaded && !turn.parts.length && !turn.message) continue;
+      const known = this.made.get(turn.turn);
+      if (known && known.turn === turn && known.open === open) rows.push(...known.rows);
+      else {
+        const made = this.ofTurn(turn, open, state);
+        this.made.set(turn.turn, { turn, open, rows: made });
+        rows.push(...made);
+      }
+    }
+    return rows;
+  }
+
+  /** Numbers are never used again: one that is not visible was taken back. */
+  private gap(rows: Row[], from: number, to: number, visible: Set<number>): void {
+    const gone: number[] = [];
+    for (let turn = from; turn < to; turn++) if (!visible.has(turn)) gone.push(turn);
+    if (gone.length) this.fold(rows, gone);
+  }
+
+  private fold(rows: Row[], turns: number[]): void {
+    const last = rows[rows.length - 1];
+    if (last?.kind === "rewound") rows[rows.length - 1] = { ...last, turns: [...last.turns, ...turns] };
+    else rows.push({ kind: "rewound", key: "rewound:" + turns[0], turns });
+  }
+
+  private ofTurn(turn: Turn, open: Set<string>, state: State): Row[] {
+    const rows: Row[] = [];
+    const id = `t${turn.turn}`;
+    if (turn.message) rows.push({ kind: "message", key: id + ":message", turn });
+    rows.push({ kind: "separator", key: id + ":separator", turn });
+    const live = turn.info?.stop_reason == null;
+    const tools = turn.parts.filter((part): part is ToolPart => part.type === "tool");
+    for (let index = 0; index < turn.parts.length; index++) {
+      const part = turn.parts[index]!;
+      const key = `${id}:${index}`;
+      if (part.type === "tool") {
+        const run = this.run(turn.parts, index);
+        this.tools(rows, run, tools, open, live);
+        index += run.length - 1;
+      } else this.part(rows, part, key, turn, state, live && index === turn.parts.length - 1);
+    }
+    return rows;
+  }
+
+  /** The tools that follow each other from here on. */
+  private run(parts: Part[], from: number): ToolPart[] {
+    const run: ToolPart[] = [];
+    for (let index = from; index < parts.length && parts[index]!.type === "tool"; index++) run.push(parts[index] as ToolPart);
+    return run;
+  }
+
+  private tools(rows: Row[], run: ToolPart[], all: ToolPart[], open: Set<string>, live: boolean): void {
+    const known = new Set(all.map((tool) => tool.tool_id));
+    // Tools of a sub-agent stand inside of the tool that started it.
+    const top = run.filter((tool) => !tool.parent_tool_id || !known.has(tool.parent_tool_id));
+    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: all.filter((one) => one.parent_tool_id === tool.tool_id), all, inside });
+    const finished = top.filter((tool) => tool.status === "completed" || tool.status === "failed" || !live);
+    if (finished.length < FOLDED_TOOLS) {
+      for (const tool of top) rows.push(row(tool, false));
+      return;
+    }
+    const key = "tools:" + finished[0]!.tool_id;
+    rows.push({ kind: "tools", key, tools: finished });
+    if (open.has(key)) for (const tool of finished) rows.push(row(tool, true));
+    for (const tool of top) if (!finished.includes(tool)) rows.push(row(tool, false));
+  }
+
+  private part(rows: Row[], part: Exclude<Part, ToolPart>, key: string, turn: Turn, state: State, growing: boolean): void {
+    switch (part.type) {
+      case "text":
+        this.text(rows, part, key, turn.turn);
+        break;
+      case "thinking":
+        rows.push({ kind: "thinking", key, part, live: growing });
+        break;
+      case "plan":
+        rows.push({ kind: "plan", key, part });
+        break;
+      case "asked":
+        rows.push({ kind: "asked", key: "asked:" + part.prompt_id, prompt: state.asked[part.prompt_id] ?? null });
+        break;
+      case "prompt_resolved":
+        rows.push({ kind: "resolved", key: "asked:" + part.prompt_id, part, prompt: state.asked[part.prompt_id] ?? null });
+        break;
+      default:
+        rows.push({ kind: "notice", key, part, turn });
+    }
+  }
+
+  private text(rows: Row[], part: TextPart, key: string, turn: number): void {
+    const known = this.blocks.get(key);
+    const grows = known && part.text.startsWith(known.text.slice(-64), Math.max(0, known.text.length - 64));
+    const blocks = grow(grows ? known.blocks : NOTHING, part.text);
+    this.blocks.set(key, { text: part.text, blocks });
+    let number = 0;
+    for (const block of blocks.settled) rows.push({ kind: "block", key: `${key}.${number++}`, block, turn });
+    for (const block of blocks.tail) rows.push({ kind: "block", key: `${key}.${number++}`, block, turn });
+  }
+}

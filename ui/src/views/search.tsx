@@ -1,0 +1,1 @@
+export default function Search(_: { q?: string; id?: string }) { return <p>Search</p>; }

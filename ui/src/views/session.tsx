@@ -1,0 +1,167 @@
+// One session: header, conversation, what waits for the person, composer, and the panel beside it. Above: the app. Below:
+// the store of this session and the views it is made of. It only sends commands; what happens is what the log shows.
+
+import { useEffect, useMemo, useRef, useState } from "react";
+import { Link } from "../parts/button";
+import { pathOf, go } from "../shell/router";
+import { attempt } from "../shell/toast";
+import { register } from "../shell/commands";
+import { useAgents } from "../state/lists";
+import { send } from "../state/outbox";
+import { storeOf, useSession } from "../state/store";
+import { at, patch, post } from "../wire/api";
+import { again, watch } from "../wire/link";
+import type { Agent, ConfigOption, Session, ToolPart } from "../wire/types";
+import { Aside } from "./aside";
+import { Chip, Composer, type ComposerHandle } from "./composer";
+import { Conversation, type ConversationHandle } from "./conversation";
+import { answerByKey, PromptCard } from "./prompt";
+import { QueueList } from "./queue";
+import { SessionHeader } from "./sessionheader";
+import type { TurnActions } from "./turnrows";
+import { interrupt } from "./working";
+
+const TWICE_MS = 1500;
+
+export function SessionView({ id }: { id: string }) {
+  const store = useMemo(() => storeOf(id), [id]);
+  const state = useSession(store);
+  const composer = useRef<ComposerHandle>(null);
+  const conversation = useRef<ConversationHandle>(null);
+  const [denying, setDenying] = useState(0);
+  const [fresh, setFresh] = useState(false);
+  const [nextAgent, setNextAgent] = useState<string | null>(null);
+  const [panel, setPanel] = useState(false);
+  const [escaped, setEscaped] = useState(0);
+
+  useEffect(() => {
+    watch([id]);
+    return () => watch([]);
+  }, [id]);
+
+  const session = state.session;
+  const busy = session?.state === "processing";
+  const ended = session?.state === "ended";
+  const prompt = state.prompts[0];
+
+  const escape = () => {
+    if (!busy) return;
+    const now = Date.now();
+    if (now - escaped < TWICE_MS) void interrupt(id);
+    setEscaped(now);
+  };
+
+  useEffect(
+    () =>
+      register([
+        { id: "allow", title: "Allow", keys: "y", group: "Prompt", when: () => !!prompt, run: () => void (prompt && answerByKey(id, prompt, "y")) },
+        { id: "always", title: "Allow always", keys: "a", group: "Prompt", when: () => !!prompt, run: () => void (prompt && answerByKey(id, prompt, "a")) },
+        { id: "deny", title: "Deny with a reason", keys: "n", group: "Prompt", when: () => prompt?.kind === "permission", run: () => setDenying((count) => count + 1) },
+        { id: "compose", title: "Write a message", keys: "i", group: "Session", run: () => composer.current?.focus() },
+        { id: "interrupt", title: "Interrupt the turn", keys: "Escape Escape", group: "Session", when: () => busy, run: () => void interrupt(id) },
+        { id: "end", title: "Go to the end", keys: "Shift+g", group: "Session", run: () => conversation.current?.toEnd() },
+        { id: "panel", title: "Show plan, files, outline", keys: "o", group: "Session", run: () => setPanel((shown) => !shown) },
+        { id: "fresh", title: "Start the next turn fresh", group: "Session", run: () => setFresh((on) => !on) },
+        { id: "inspect", title: "Inspect events", group: "Session", run: () => go(pathOf(id) + "/events") },
+      ]),
+    [id, prompt, busy],
+  );
+
+  const actions = useMemo<TurnActions>(
+    () => ({
+      edit: async (turn, text) => (await attempt(patch(at(id, `/messages/${encodeURIComponent(turn.message!.message_id)}`), { text }))) !== undefined,
+      retry: (turn, text) => void attempt(post(at(id, "/retry"), { turn: turn.turn, ...(text ? { text } : {}) })),
+      rewind: (turn) => {
+        const text = turn.message?.text ?? "";
+        void attempt(post(at(id, "/rewind"), { turn: turn.turn })).then((done) => done !== undefined && composer.current?.put(text));
+      },
+      fork: (turn) => void attempt(post<Session>(at(id, "/fork"), { turn: turn.turn })).then((made) => made && go(pathOf(made.id))),
+    }),
+    [id],
+  );
+
+  if (store.gone) {
+    return (
+      <div className="flex flex-1 flex-col items-center justify-center gap-2 p-8 text-center">
+        <h1 className="text-lg font-semibold">This session is not there</h1>
+        <p className="text-quiet">It was erased, or the link is wrong.</p>
+        <Link to="/" className="text-accent underline underline-offset-2">Start a new one</Link>
+      </div>
+    );
+  }
+
+  const tool = prompt?.tool_id ? (state.turns[state.turns.length - 1]?.parts.find((part) => part.type === "tool" && part.tool_id === prompt.tool_id) as ToolPart | undefined) : undefined;
+  return (
+    <div className="flex min-h-0 min-w-0 flex-1">
+      <div className="flex min-h-0 min-w-0 flex-1 flex-col">
+        <SessionHeader state={state} panel={panel} onPanel={() => setPanel(!panel)} />
+        {session ? (
+          <Conversation key={id} ref={conversation} store={store} state={state} actions={actions} onRewound={() => again()} />
+        ) : (
+          <div className="flex-1" aria-busy="true" />
+        )}
+        <div className="mx-auto w-full max-w-[calc(92ch+48px)] space-y-2 px-3 pb-[max(12px,env(safe-area-inset-bottom))] sm:px-6">
+          {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} diff={tool?.diff} denying={denying} />}
+          {state.prompts.length > 1 && <p className="text-xs text-amber">{state.prompts.length - 1} more after this one</p>}
+          <QueueList session={id} queue={state.queue} onEdit={(text) => composer.current?.put(text)} />
+          {busy && escaped > 0 && Date.now() - escaped < TWICE_MS && <p className="text-xs text-quiet" role="status">Press Esc again to interrupt.</p>}
+          <Composer
+            key={id}
+            ref={composer}
+            draftKey={"draft." + id}
+            session={id}
+            commands={state.commands}
+            busy={busy}
+            disabled={ended ? "This session has ended. Fork it or start a new one to go on." : undefined}
+            placeholder={busy ? "Message for when this turn is done" : "Message"}
+            autoFocus
+            onEscape={escape}
+            onSend={(sent) => {
+              send({ session: id, text: sent.text, attachments: sent.attachments.length ? sent.attachments : undefined, when_busy: sent.whenBusy ?? "queue", ...(nextAgent && nextAgent !== session?.agent ? { agent: nextAgent } : {}), ...(fresh ? { fresh: true } : {}) });
+              setFresh(false);
+              setNextAgent(null);
+              conversation.current?.toEnd();
+            }}
+            chips={session && <SessionChips session={session} agent={nextAgent ?? session.agent} onAgent={setNextAgent} fresh={fresh} onFresh={() => setFresh(!fresh)} />}
+          />
+        </div>
+      </div>
+      <Aside state={state} shown={panel} onClose={() => setPanel(false)} onTurn={(turn) => conversation.current?.toTurn(turn)} />
+    </div>
+  );
+}
+
+export function agentChoices(agents: Agent[]) {
+  return agents.map((agent) => ({ value: agent.name, name: agent.name, hint: agent.state === "ready" ? undefined : (agent.reason ?? agent.state.replace("_", " ")), disabled: agent.state === "missing" || agent.state === "broken" || agent.state === "too_old" }));
+}
+
+/** Model, mode and whatever else the agent lets one choose, in one form. */
+export function optionsOf(session: Session): ConfigOption[] {
+  const options = (session.config_options ?? []).filter((option) => option.options?.length);
+  const has = (id: string) => options.some((option) => option.id === id || option.category === id);
+  if (!has("model") && session.models?.availableModels?.length) options.push({ id: "model", name: "Model", currentValue: session.model ?? session.models.currentModelId, options: session.models.availableModels.map((one) => ({ value: one.modelId, name: one.name })) });
+  if (!has("mode") && session.modes?.availableModes?.length) options.push({ id: "mode", name: "Mode", currentValue: session.mode ?? session.modes.currentModeId, options: session.modes.availableModes.map((one) => ({ value: one.id, name: one.name })) });
+  return options;
+}
+
+function SessionChips({ session, agent, onAgent, fresh, onFresh }: { session: Session; agent: string; onAgent: (agent: string) => void; fresh: boolean; onFresh: () => void }) {
+  const agents = useAgents().value.agents;
+  return (
+    <>
+      <Chip label="Agent" value={agent} options={agentChoices(agents)} onChange={onAgent} />
+      {agent === session.agent &&
+        optionsOf(session).map((option) => (
+          <Chip
+            key={option.id}
+            label={option.name}
+            value={String((option.id === "model" ? session.model : option.id === "mode" ? session.mode : null) ?? option.currentValue ?? "")}
+            options={option.options!.map((one) => ({ value: one.value, name: one.name, hint: one.description }))}
+            onChange={(value) => void attempt(post(at(session.id, "/config"), { config_id: option.id, value }))}
+          />
+        ))}
+      <button type="button" aria-pressed={fresh} onClick={onFresh} title="The next turn begins anew: the agent is told the whole conversation" className={`min-h-8 rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
+        {fresh ? "Fresh next turn" : "Fresh"}
+      </button>
+    </>
+  );
+}

@@ -1,0 +1,106 @@
+// The head of a session: its name, state, agent and place, and what can be done with it as a whole. Above: the session
+// view. Below: the API.
+
+import { useEffect, useRef, useState } from "react";
+import { IconButton, Link } from "../parts/button";
+import { Dialog } from "../parts/dialog";
+import { Dot } from "../parts/dot";
+import { Icon } from "../parts/icons";
+import { Menu, type MenuItem } from "../parts/menu";
+import { Button } from "../parts/button";
+import { register } from "../shell/commands";
+import { go, pathOf } from "../shell/router";
+import { attempt, say } from "../shell/toast";
+import type { State } from "../state/session";
+import { attention, ATTENTION_WORDS, titleOf } from "../state/sessions";
+import { exact, lastName } from "../text/words";
+import { at, patch, post, remove } from "../wire/api";
+import type { Session } from "../wire/types";
+
+export function SessionHeader({ state, panel, onPanel }: { state: State; panel: boolean; onPanel: () => void }) {
+  const session = state.session;
+  const [asking, setAsking] = useState<"rename" | "labels" | "purge" | null>(null);
+  const id = state.id;
+
+  useEffect(
+    () =>
+      register([
+        { id: "rename", title: "Rename session", keys: "r", group: "Session", run: () => setAsking("rename") },
+        { id: "labels", title: "Label session", keys: "l", group: "Session", run: () => setAsking("labels") },
+        { id: "archive", title: session?.archived ? "Bring back from the archive" : "Archive session", keys: "e", group: "Session", run: () => void archive(id, !session?.archived) },
+        { id: "stop", title: "End session", group: "Session", run: () => void attempt(post(at(id, "/stop"))) },
+        { id: "purge", title: "Erase session", group: "Session", run: () => setAsking("purge") },
+      ]),
+    [id, session?.archived],
+  );
+
+  if (!session) return <header className="h-13 shrink-0 border-b border-line" />;
+  const mark = attention(session);
+  const items: MenuItem[] = [
+    { label: "Rename", icon: "pencil", run: () => setAsking("rename") },
+    { label: "Labels", icon: "tag", run: () => setAsking("labels") },
+    { label: "Fork", icon: "fork", hint: "A new session with this history", run: () => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id))) },
+    { label: "Events", icon: "list", hint: "Everything that happened, as it is stored", run: () => go(pathOf(id) + "/events") },
+    { label: session.archived ? "Bring back" : "Archive", icon: "archive", run: () => void archive(id, !session.archived) },
+    { label: "End session", icon: "stop", disabled: session.state === "ended", run: () => void attempt(post(at(id, "/stop"))) },
+    { label: "Erase", icon: "trash", danger: true, run: () => setAsking("purge") },
+  ];
+  return (
+    <header className="flex min-h-13 shrink-0 items-center gap-2 border-b border-line px-2 py-1 sm:px-4">
+      <Link to="/" aria-label="All sessions" className="inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-hover md:hidden">
+        <Icon name="back" />
+      </Link>
+      <Dot state={mark} />
+      <div className="min-w-0 flex-1">
+        <h1 className="truncate text-base leading-5 font-semibold" title={titleOf(session)}>{titleOf(session)}</h1>
+        <p className="truncate text-xs text-quiet">
+          <span className={mark === "waiting" ? "text-amber" : mark === "working" ? "text-accent" : mark === "failed" ? "text-red" : ""}>{session.state === "ended" ? `Ended: ${session.status}` : ATTENTION_WORDS[mark]}</span>
+          <span title={session.workdir}> · {session.agent} · {session.project ?? lastName(session.workdir)}</span>
+          {session.labels.map((label) => <span key={label}> · #{label}</span>)}
+          {session.waiting_until && <span className="text-amber"> · waits until {exact(session.waiting_until)}</span>}
+        </p>
+      </div>
+      {session.parent && <Link to={pathOf(session.parent)} className="hidden text-xs text-quiet underline underline-offset-2 sm:block">Started by another session</Link>}
+      <IconButton icon="panel" label="Plan, files, outline" pressed={panel} onClick={onPanel} className="xl:hidden" />
+      <Menu label="Session actions" items={items} align="end" className="inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
+        <Icon name="more" />
+      </Menu>
+      {asking === "rename" && <OneField title="Rename session" label="Title" value={session.title} onClose={() => setAsking(null)} onSave={(title) => attempt(patch(at(id), { title }))} />}
+      {asking === "labels" && <OneField title="Labels" label="Labels, with commas between them" value={session.labels.join(", ")} onClose={() => setAsking(null)} onSave={(text) => attempt(patch(at(id), { labels: text.split(",").map((one) => one.trim()).filter(Boolean) }))} />}
+      {asking === "purge" && (
+        <Dialog title="Erase this session?" onClose={() => setAsking(null)}>
+          <p className="mb-4 text-sm">Its log, its transcript and the folder that was made for it are erased. This can't be undone. To hide it instead, archive it.</p>
+          <div className="flex justify-end gap-2">
+            <Button onClick={() => setAsking(null)}>Keep it</Button>
+            <Button tone="danger" onClick={() => void attempt(remove(at(id, "?purge=true"))).then((done) => done && (go("/"), say("The session was erased.")))}>Erase</Button>
+          </div>
+        </Dialog>
+      )}
+    </header>
+  );
+}
+
+async function archive(id: string, archived: boolean): Promise<void> {
+  const done = await attempt(patch(at(id), { archived }));
+  if (done) say(archived ? "Archived. Search finds it." : "Brought back.");
+}
+
+function OneField({ title, label, value, onClose, onSave }: { title: string; label: string; value: string; onClose: () => void; onSave: (value: string) => Promise<unknown> }) {
+  const [text, setText] = useState(value);
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.select(), []);
+  return (
+    <Dialog title={title} onClose={onClose}>
+      <form
+        className="flex gap-2"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void onSave(text).then((done) => done && onClose());
+        }}
+      >
+        <input ref={field} autoFocus aria-label={label} value={text} onChange={(event) => setText(event.target.value)} className="min-h-8 min-w-0 flex-1 rounded-md border border-line bg-ground px-2" />
+        <Button type="submit" tone="primary">Save</Button>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,60 @@
+// Signing in: by the one-time link of `perdure login`, or by pasting that link, its code, or the server's token. Above: the
+// app shows it while the server does not know this browser. Below: the API. Nothing secret is kept by the page.
+
+import { useState } from "react";
+import { Button } from "../parts/button";
+import { post, request, sentence } from "../wire/api";
+
+/** Signs in by the code in the address, if there is one. True if it did. */
+export async function signInByLink(): Promise<boolean | string> {
+  const code = new URLSearchParams(location.hash.slice(1)).get("login");
+  if (!code) return false;
+  history.replaceState(null, "", location.pathname + location.search);
+  try {
+    await post("/api/login", { code });
+    return true;
+  } catch (error) {
+    return sentence(error);
+  }
+}
+
+async function signIn(given: string): Promise<void> {
+  const text = given.trim();
+  const code = /#login=([\w-]+)/.exec(text)?.[1];
+  if (code) return post("/api/login", { code });
+  try {
+    // The server's token makes a link, and the link makes a cookie.
+    const { path } = await request<{ path: string }>("POST", "/api/login-links", {}, { authorization: `Bearer ${text}` });
+    return await post("/api/login", { code: path.split("=")[1] });
+  } catch {
+    return post("/api/login", { code: text });
+  }
+}
+
+export function SignIn({ trouble, onDone }: { trouble: string; onDone: () => void }) {
+  const [text, setText] = useState("");
+  const [error, setError] = useState(trouble);
+  const [busy, setBusy] = useState(false);
+  return (
+    <main className="flex h-full items-center justify-center overflow-y-auto p-4">
+      <div className="w-full max-w-md">
+        <h1 className="mb-1 text-xl font-semibold">Perdure</h1>
+        <p className="mb-6 text-quiet">Sign this browser in. On the machine where the server runs, type</p>
+        <pre className="code mb-6 rounded-md border border-line bg-sunken px-3 py-2">perdure login</pre>
+        <p className="mb-2 text-quiet">and open the link that it prints. Or paste the link, or the server's token, here.</p>
+        <form
+          className="flex gap-2"
+          onSubmit={(event) => {
+            event.preventDefault();
+            setBusy(true);
+            signIn(text).then(onDone, (problem) => setError(sentence(problem))).finally(() => setBusy(false));
+          }}
+        >
+          <input type="password" autoComplete="current-password" aria-label="Link or token" value={text} onChange={(event) => setText(event.target.value)} className="min-h-9 min-w-0 flex-1 rounded-md border border-strong bg-raised px-2" />
+          <Button type="submit" tone="primary" disabled={!text.trim() || busy}>Sign in</Button>
+        </form>
+        <p role="alert" className="mt-3 min-h-6 text-sm text-red">{error}</p>
+      </div>
+    </main>
+  );
+}

@@ -1,0 +1,145 @@
+// A tool on one line: what was done to what, for how long, with what outcome; opened, its input and output. Above: the
+// conversation. Below: diffs and code. A sub-agent's own tools stand inside of the tool that started it.
+
+import { memo, useMemo } from "react";
+import { useSeconds } from "../parts/clock";
+import { Counts, DiffView } from "../parts/diff";
+import { Icon } from "../parts/icons";
+import { Code, CopyButton } from "../parts/markdown";
+import { counts, difference } from "../text/difference";
+import { duration, plural, shortPath } from "../text/words";
+import type { Json, ToolPart } from "../wire/types";
+
+const SHOWN_CHARS = 20_000;
+
+const VERBS: Record<string, [string, string]> = {
+  execute: ["Ran", "Running"],
+  edit: ["Edited", "Editing"],
+  read: ["Read", "Reading"],
+  search: ["Searched", "Searching"],
+  delete: ["Deleted", "Deleting"],
+  move: ["Moved", "Moving"],
+  fetch: ["Fetched", "Fetching"],
+};
+
+const field = (input: Json, ...names: string[]): string => {
+  if (!input || typeof input !== "object" || Array.isArray(input)) return "";
+  for (const name of names) if (typeof input[name] === "string" && input[name]) return input[name] as string;
+  return "";
+};
+
+/** What was done, and to what. */
+export function describe(tool: ToolPart, workdir: string): { verb: string; subject: string } {
+  const done = tool.status === "completed" || tool.status === "failed";
+  const path = tool.diff?.[0]?.path ?? field(tool.input, "file_path", "path", "notebook_path");
+  const subject = tool.kind === "execute" ? field(tool.input, "command") : tool.kind === "search" ? field(tool.input, "pattern", "query") : tool.kind === "fetch" ? field(tool.input, "url") : path ? shortPath(path, workdir) : "";
+  const verbs = VERBS[tool.kind];
+  if (verbs && subject) return { verb: verbs[done ? 0 : 1], subject: subject.split("\n")[0]! };
+  return { verb: tool.title || tool.name, subject: "" };
+}
+
+export const isRunning = (tool: ToolPart) => tool.status === "pending" || tool.status === "in_progress";
+export const isFailed = (tool: ToolPart) => tool.status === "failed" || !!tool.is_error;
+
+function took(tool: ToolPart): number | null {
+  return tool.started_at && tool.ended_at ? Date.parse(tool.ended_at) - Date.parse(tool.started_at) : null;
+}
+
+function Running({ since }: { since: string }) {
+  const now = useSeconds();
+  return <span className="text-accent tabular-nums">{duration(Math.max(0, now - Date.parse(since)))}</span>;
+}
+
+interface Props {
+  tool: ToolPart;
+  childTools: ToolPart[];
+  all: ToolPart[];
+  workdir: string;
+  open: Set<string>;
+  toggle: (key: string) => void;
+  live: boolean;
+}
+
+export const ToolView = memo(function ToolView({ tool, childTools, all, workdir, open, toggle, live }: Props) {
+  const key = "tool:" + tool.tool_id;
+  const isOpen = open.has(key);
+  const { verb, subject } = describe(tool, workdir);
+  const changed = useMemo(() => {
+    if (!tool.diff?.length) return null;
+    return tool.diff.map((diff) => counts(difference(diff.old_text, diff.new_text))).reduce((a, b) => ({ added: a.added + b.added, removed: a.removed + b.removed }));
+  }, [tool.diff]);
+  const ms = took(tool);
+  const failed = isFailed(tool);
+  const running = isRunning(tool) && live;
+  return (
+    <div className="max-w-[92ch]">
+      <button type="button" aria-expanded={isOpen} onClick={() => toggle(key)} className="group flex w-full min-w-0 items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left text-sm hover:bg-hover">
+        <Icon name="right" size={12} className={`text-quiet transition-transform ${isOpen ? "rotate-90" : ""}`} />
+        {running && <span className="pulse size-2 shrink-0 rounded-full bg-accent" aria-hidden="true" />}
+        <span className="min-w-0 flex-1 truncate">
+          {verb}
+          {subject && <span className="ml-1.5 font-mono text-sm text-quiet group-hover:text-text">{subject}</span>}
+        </span>
+        {changed && <Counts {...changed} />}
+        {childTools.length > 0 && <span className="text-xs whitespace-nowrap text-quiet">{plural(childTools.length, "tool")} inside</span>}
+        <span className="shrink-0 text-right text-xs whitespace-nowrap text-quiet tabular-nums">
+          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <span className="font-medium text-red">failed</span> : isRunning(tool) ? "not finished" : ms !== null ? duration(ms) : ""}
+        </span>
+      </button>
+      {isOpen && <ToolDetails tool={tool} childTools={childTools} all={all} workdir={workdir} open={open} toggle={toggle} live={live} />}
+    </div>
+  );
+});
+
+function ToolDetails({ tool, childTools, all, workdir, open, toggle, live }: Props) {
+  return (
+    <div className="mt-1 mb-2 ml-2 space-y-2 border-l border-line pl-4">
+      {tool.diff?.map((diff, index) => <DiffView key={index} diff={diff} workdir={workdir} />)}
+      {childTools.map((child) => (
+        <ToolView key={child.tool_id} tool={child} childTools={all.filter((one) => one.parent_tool_id === child.tool_id)} all={all} workdir={workdir} open={open} toggle={toggle} live={live} />
+      ))}
+      {tool.input != null && <Labelled label="Input" text={asText(tool.input)} lang={typeof tool.input === "string" ? "" : field(tool.input, "command") ? "bash" : "json"} />}
+      {tool.content ? <Labelled label={isFailed(tool) ? "Error" : "Output"} text={tool.content} lang="" bad={isFailed(tool)} /> : !isRunning(tool) && !tool.diff?.length ? <p className="text-xs text-quiet">It gave no output.</p> : null}
+    </div>
+  );
+}
+
+export function asText(input: Json): string {
+  if (typeof input === "string") return input;
+  const command = field(input, "command");
+  if (command && Object.keys(input as object).every((key) => ["command", "description", "timeout"].includes(key))) return command;
+  return JSON.stringify(input, null, 2);
+}
+
+function Labelled({ label, text, lang, bad = false }: { label: string; text: string; lang: string; bad?: boolean }) {
+  const cut = text.length > SHOWN_CHARS;
+  return (
+    <div>
+      <div className="flex items-center justify-between text-xs text-quiet">
+        <span className={bad ? "text-red" : ""}>{label}</span>
+        <CopyButton text={text} label={`Copy ${label.toLowerCase()}`} className="size-6" />
+      </div>
+      <Code text={cut ? text.slice(-SHOWN_CHARS) : text} lang={lang} className="max-h-80 overflow-auto rounded-md border border-line bg-sunken px-3 py-2 break-words whitespace-pre-wrap" />
+      {cut && <p className="text-xs text-quiet">Only the last {SHOWN_CHARS.toLocaleString("en")} characters are shown; copy has all of it.</p>}
+    </div>
+  );
+}
+
+/** A run of finished tools as one line. */
+export function ToolsView({ tools, isOpen, onToggle }: { tools: ToolPart[]; isOpen: boolean; onToggle: () => void }) {
+  const failed = tools.filter(isFailed).length;
+  const starts = tools.map((tool) => Date.parse(tool.started_at ?? "")).filter(Number.isFinite);
+  const ends = tools.map((tool) => Date.parse(tool.ended_at ?? "")).filter(Number.isFinite);
+  const ms = starts.length && ends.length ? Math.max(...ends) - Math.min(...starts) : null;
+  return (
+    <button type="button" aria-expanded={isOpen} onClick={onToggle} className="flex w-full max-w-[92ch] items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left text-sm hover:bg-hover">
+      <Icon name="right" size={12} className={`text-quiet ${isOpen ? "rotate-90" : ""}`} />
+      <span className="flex-1">
+        {plural(tools.length, "tool")}
+        <span className="ml-2 text-quiet">{[...new Set(tools.map((tool) => tool.name))].slice(0, 4).join(", ")}</span>
+      </span>
+      {failed > 0 && <span className="text-xs font-medium text-red">{failed} failed</span>}
+      {ms !== null && <span className="text-xs text-quiet tabular-nums">{duration(ms)}</span>}
+    </button>
+  );
+}

@@ -1,0 +1,235 @@
+// The rows of a turn that are not text: the person's message with what can be done to it, the separator with figures and
+// the continuity badge, thoughts, plans, answers to prompts, notices. Above: conversation.tsx. Below: parts.
+
+import { memo, useState } from "react";
+import { Button } from "../parts/button";
+import { Ago } from "../parts/clock";
+import { Icon } from "../parts/icons";
+import { Prose } from "../parts/markdown";
+import { Menu, type MenuItem } from "../parts/menu";
+import type { Turn } from "../state/session";
+import { contextReason, CONTEXT_WORDS, count, duration, exact, money, plural, STOP_WORDS } from "../text/words";
+import type { NoticePart, PlanPart, Prompt, ResolvedPart, TextPart } from "../wire/types";
+
+export interface TurnActions {
+  edit: (turn: Turn, text: string) => Promise<boolean>;
+  retry: (turn: Turn, text?: string) => void;
+  rewind: (turn: Turn) => void;
+  fork: (turn: Turn) => void;
+}
+
+export const MessageRow = memo(function MessageRow({ turn, actions, busy }: { turn: Turn; actions: TurnActions; busy: boolean }) {
+  const [editing, setEditing] = useState<string | null>(null);
+  const message = turn.message!;
+  const items: MenuItem[] = [
+    { label: "Copy", icon: "copy", run: () => void navigator.clipboard?.writeText(message.text) },
+    { label: "Edit in place", icon: "pencil", hint: "Changes what was said; later turns stay", disabled: busy, run: () => setEditing(message.text) },
+    { label: "Retry from here", icon: "retry", hint: "Takes this turn and all after it back, and sends it again", disabled: busy, run: () => actions.retry(turn) },
+    { label: "Rewind to before this", icon: "undo", hint: "Takes this turn and all after it back", disabled: busy, run: () => actions.rewind(turn) },
+    { label: "Fork from here", icon: "fork", hint: "A new session with the history up to this turn", run: () => actions.fork(turn) },
+  ];
+  return (
+    <article aria-label={`Your message, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line bg-raised px-3 py-2 ${turn.rewound ? "opacity-60" : ""}`}>
+      <header className="flex items-center gap-2 text-xs text-quiet">
+        <span className="font-semibold text-text">You</span>
+        <Ago at={message.at} />
+        <span className="flex-1" />
+        {!turn.rewound && (
+          <Menu label={`Actions for turn ${turn.turn}`} items={items} align="end" className="inline-flex size-7 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
+            <Icon name="more" />
+          </Menu>
+        )}
+      </header>
+      {editing === null ? (
+        <div className="max-w-[76ch] break-words whitespace-pre-wrap">{message.text}</div>
+      ) : (
+        <form
+          className="mt-1 space-y-2"
+          onSubmit={(event) => {
+            event.preventDefault();
+            void actions.edit(turn, editing).then((done) => done && setEditing(null));
+          }}
+        >
+          <textarea autoFocus value={editing} onChange={(event) => setEditing(event.target.value)} aria-label="Message" rows={Math.min(12, editing.split("\n").length + 1)} className="w-full rounded-md border border-line bg-ground p-2" />
+          <div className="flex flex-wrap gap-2">
+            <Button type="submit" tone="primary" disabled={!editing.trim()}>Save</Button>
+            <Button disabled={!editing.trim()} onClick={() => (actions.retry(turn, editing), setEditing(null))}>Save and retry</Button>
+            <Button tone="quiet" onClick={() => setEditing(null)}>Cancel</Button>
+          </div>
+        </form>
+      )}
+      {!!message.attachments?.length && (
+        <ul className="mt-2 flex flex-wrap gap-2" aria-label="Attachments">
+          {message.attachments.map((attachment, index) => (
+            <li key={index} className="flex items-center gap-1.5 rounded-md border border-line px-2 py-1 text-xs text-quiet">
+              <Icon name="clip" size={12} />
+              {attachment.name}
+            </li>
+          ))}
+        </ul>
+      )}
+    </article>
+  );
+});
+
+const BADGES = { live: "text-green", resumed: "text-accent", fresh: "text-quiet" };
+
+export const Separator = memo(function Separator({ turn }: { turn: Turn }) {
+  const info = turn.info;
+  const ended = info?.stop_reason;
+  const usage = info?.usage;
+  const tokens = (usage?.input_tokens ?? 0) + (usage?.output_tokens ?? 0) + (usage?.cache_read_tokens ?? 0) + (usage?.cache_write_tokens ?? 0);
+  const cost = info?.cost_usd ?? usage?.cost_usd;
+  const filled = usage?.context_used && usage.context_size ? Math.round((100 * usage.context_used) / usage.context_size) : null;
+  return (
+    <div role="separator" aria-label={`Turn ${turn.turn}`} className="my-2 flex max-w-[92ch] items-center gap-3 text-xs text-quiet">
+      <span className="flex flex-wrap items-center gap-x-2 gap-y-0.5">
+        <span title={exact(info?.started_at)}>Turn {turn.turn}</span>
+        {info && <Sep>{info.agent}</Sep>}
+        {info?.duration_ms != null && <Sep><span className="tabular-nums">{duration(info.duration_ms)}</span></Sep>}
+        {tokens > 0 && (
+          <Sep>
+            <span className="tabular-nums" title={`${(usage?.input_tokens ?? 0).toLocaleString("en")} in, ${(usage?.output_tokens ?? 0).toLocaleString("en")} out, ${(usage?.cache_read_tokens ?? 0).toLocaleString("en")} from the cache`}>{count(tokens)} tokens</span>
+          </Sep>
+        )}
+        {cost != null && <Sep><span className="tabular-nums">{money(cost)}</span></Sep>}
+        {filled !== null && <Sep><span className="tabular-nums" title="How full the agent's context is">{filled} % of context</span></Sep>}
+        {info && (
+          <Sep>
+            <span className={BADGES[info.context]} tabIndex={0} title={contextReason(info.context, info.context_reason)}>{CONTEXT_WORDS[info.context]}</span>
+          </Sep>
+        )}
+        {ended && ended !== "end_turn" && <Sep><span className={ended === "cancelled" ? "" : "font-medium text-red"}>{STOP_WORDS[ended] ?? ended}</span></Sep>}
+      </span>
+      <span className="h-px flex-1 bg-line" />
+    </div>
+  );
+});
+
+const Sep = ({ children }: { children: React.ReactNode }) => (
+  <>
+    <span aria-hidden="true">·</span>
+    {children}
+  </>
+);
+
+export const Thinking = memo(function Thinking({ part, live, isOpen, onToggle }: { part: TextPart; live: boolean; isOpen: boolean; onToggle: () => void }) {
+  const first = part.text.trim().split("\n")[0] ?? "";
+  return (
+    <div className="max-w-[92ch] text-sm text-quiet">
+      <button type="button" aria-expanded={isOpen} onClick={onToggle} className="flex w-full items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left hover:bg-hover">
+        <Icon name="right" size={12} className={isOpen ? "rotate-90" : ""} />
+        <span className="shrink-0">{live ? "Thinking" : "Thought"}</span>
+        {!isOpen && <span className="min-w-0 truncate italic">{first}</span>}
+      </button>
+      {isOpen && <Prose raw={part.text} className="mb-2 ml-2 border-l border-line pl-4 italic" />}
+    </div>
+  );
+});
+
+export function PlanList({ part }: { part: PlanPart }) {
+  return (
+    <ol className="space-y-1 text-sm">
+      {part.entries.map((entry, index) => (
+        <li key={index} className="flex items-start gap-2">
+          <span className={`mt-1 flex size-3.5 shrink-0 items-center justify-center rounded-sm border ${entry.status === "completed" ? "border-green text-green" : entry.status === "in_progress" ? "border-accent" : "border-strong"}`}>
+            {entry.status === "completed" && <Icon name="check" size={10} />}
+            {entry.status === "in_progress" && <span className="pulse size-1.5 rounded-full bg-accent" />}
+          </span>
+          <span className={entry.status === "completed" ? "text-quiet" : ""}>
+            <span className="sr-only">{entry.status.replace("_", " ")}: </span>
+            {entry.content}
+          </span>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+export const PlanRow = memo(function PlanRow({ part, isOpen, onToggle }: { part: PlanPart; isOpen: boolean; onToggle: () => void }) {
+  const done = part.entries.filter((entry) => entry.status === "completed").length;
+  const now = part.entries.find((entry) => entry.status === "in_progress");
+  return (
+    <div className="max-w-[92ch] text-sm">
+      <button type="button" aria-expanded={isOpen} onClick={onToggle} className="flex w-full items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left hover:bg-hover">
+        <Icon name="right" size={12} className={`text-quiet ${isOpen ? "rotate-90" : ""}`} />
+        <span>Plan</span>
+        <span className="min-w-0 flex-1 truncate text-quiet">{now?.content ?? ""}</span>
+        <span className="text-xs text-quiet tabular-nums">{done} of {part.entries.length}</span>
+      </button>
+      {isOpen && <div className="mb-2 ml-2 border-l border-line pl-4"><PlanList part={part} /></div>}
+    </div>
+  );
+});
+
+const OUTCOMES: Record<string, string> = {
+  allowed: "Allowed",
+  denied: "Denied",
+  answered: "Answered",
+  cancelled: "Skipped",
+  withdrawn: "Withdrawn",
+  discarded: "Discarded",
+  agent_lost: "Closed, because the agent was lost",
+};
+const BY: Record<string, string> = { person: "by you", rule: "by a rule", agent: "by the agent", server: "by the server" };
+
+export function ResolvedRow({ part, prompt }: { part: ResolvedPart; prompt: Prompt | null }) {
+  const refused = part.outcome === "denied" || part.outcome === "agent_lost";
+  return (
+    <p className="flex max-w-[92ch] items-center gap-2 py-1 pl-1 text-sm">
+      <Icon name={refused || part.outcome === "cancelled" ? "cross" : "check"} size={12} className={refused ? "text-red" : "text-green"} />
+      <span className="min-w-0 break-words">
+        {OUTCOMES[part.outcome] ?? part.outcome} <span className="text-quiet">{BY[part.by] ?? part.by}{prompt ? `: ${prompt.title || prompt.questions[0]?.question || ""}` : ""}</span>
+      </span>
+    </p>
+  );
+}
+
+export function AskedRow({ prompt }: { prompt: Prompt | null }) {
+  return (
+    <p className="flex max-w-[92ch] items-center gap-2 py-1 pl-1 text-sm text-amber">
+      <span className="size-2 shrink-0 rounded-full bg-amber-line" />
+      <span className="min-w-0 break-words">Waiting for you: {prompt ? prompt.title || prompt.questions[0]?.question : "a prompt"}</span>
+    </p>
+  );
+}
+
+const WHAT_TO_DO: Record<string, string> = {
+  agent_crashed: "What it said is kept. Retry the turn, or send the next message: the agent is started again.",
+  crashed: "What it said is kept. Retry the turn, or send the next message: the agent is started again.",
+};
+
+export const Notice = memo(function Notice({ part, turn, onRetry }: { part: NoticePart; turn: Turn; onRetry: (() => void) | null }) {
+  if (part.type === "system") return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.message}</p>;
+  if (part.type !== "error") {
+    const words = (part.reason ?? "").replace(/_/g, " ");
+    return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.type === "context_fallback" ? `The agent could not go on in its own session (${words}), so it was told the whole conversation.` : `The agent is spoken to in another way from now on (${words}).`}</p>;
+  }
+  return (
+    <div role="alert" className="my-2 max-w-[92ch] rounded-lg border border-line bg-red-soft px-3 py-2 text-sm">
+      <p className="font-medium break-words text-red">{part.message}</p>
+      <p className="mt-1 text-text">{WHAT_TO_DO[part.code ?? ""] ?? "What was said is kept, and the session goes on: retry this turn or send the next message."}</p>
+      {part.detail && (
+        <details className="mt-1">
+          <summary className="text-xs text-quiet">Details</summary>
+          <pre className="code mt-1 max-h-60 overflow-auto text-xs break-words whitespace-pre-wrap" tabIndex={0}>{part.detail}</pre>
+        </details>
+      )}
+      {onRetry && <div className="mt-2"><Button icon="retry" onClick={onRetry}>Retry turn {turn.turn}</Button></div>}
+    </div>
+  );
+});
+
+export function RewoundRow({ turns, onOpen }: { turns: number[]; onOpen: () => void }) {
+  const which = turns.length === 1 ? `Turn ${turns[0]} was` : `Turns ${turns[0]} to ${turns[turns.length - 1]} were`;
+  return (
+    <div className="my-2 flex max-w-[92ch] items-center gap-2 text-xs text-quiet">
+      <Icon name="undo" size={12} />
+      <span>{which} taken back</span>
+      <button type="button" className="underline underline-offset-2 hover:text-text" onClick={onOpen}>Show {plural(turns.length, "turn")}</button>
+      <IconGap />
+    </div>
+  );
+}
+
+const IconGap = () => <span className="h-px flex-1 bg-line" />;

@@ -1,0 +1,1 @@
+export default function Usage(_: { q?: string; id?: string }) { return <p>Usage</p>; }

@@ -1,0 +1,36 @@
+// The end of a running conversation: what runs, since when, how long it has been quiet, and a way to stop it. Not a spinner:
+// a person who comes back wants to know whether to wait. Above: conversation.tsx. Below: a clock.
+
+import { Button } from "../parts/button";
+import { useSeconds } from "../parts/clock";
+import { attempt } from "../shell/toast";
+import type { State } from "../state/session";
+import { duration } from "../text/words";
+import { at, post } from "../wire/api";
+import type { ToolPart } from "../wire/types";
+import { describe, isRunning } from "./tool";
+
+const QUIET_AFTER_MS = 15_000;
+
+export const interrupt = (id: string) => attempt(post(at(id, "/abort")));
+
+export function Working({ state }: { state: State }) {
+  const now = useSeconds();
+  const turn = state.turns[state.turns.length - 1];
+  const since = turn?.info?.started_at ? now - Date.parse(turn.info.started_at) : 0;
+  const quiet = state.lastEventAt ? now - Date.parse(state.lastEventAt) : 0;
+  const tool = turn?.parts.findLast((part): part is ToolPart => part.type === "tool" && isRunning(part));
+  const waits = state.prompts.length > 0;
+  let words = waits ? "Waiting for you" : `Working for ${duration(Math.max(0, since))}`;
+  if (!waits && quiet > QUIET_AFTER_MS) {
+    const what = tool ? describe(tool, state.session?.workdir ?? "") : null;
+    words = `Quiet for ${duration(quiet)}${what && tool?.started_at ? `, ${what.subject || what.verb} has run ${duration(now - Date.parse(tool.started_at))}` : ""}`;
+  }
+  return (
+    <div className="my-3 flex max-w-[92ch] items-center gap-3 text-sm text-quiet" role="status" aria-live="off">
+      <span className={`size-2 shrink-0 rounded-full ${waits ? "bg-amber-line" : "pulse bg-accent"}`} />
+      <span className={`tabular-nums ${waits ? "text-amber" : ""}`}>{words}</span>
+      <Button tone="quiet" icon="stop" onClick={() => void interrupt(state.id)}>Interrupt</Button>
+    </div>
+  );
+}

@@ -1,0 +1,77 @@
+// Requests to the server. Above: stores and views. Below: fetch. A refusal becomes a Problem whose message is the
+// server's own sentence, which says what to do; a server that can't be reached becomes Unreachable.
+
+import type { Json } from "./types";
+
+export class Problem extends Error {
+  constructor(
+    message: string,
+    readonly status: number,
+    readonly code: string,
+  ) {
+    super(message);
+  }
+}
+
+export class Unreachable extends Error {
+  constructor() {
+    super("The server can't be reached.");
+  }
+}
+
+type Listener = () => void;
+let onUnauthorized: Listener = () => {};
+
+/** Called whenever the server no longer knows this browser. */
+export function whenUnauthorized(listener: Listener): void {
+  onUnauthorized = listener;
+}
+
+export async function request<T>(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<T> {
+  let answer: Response;
+  try {
+    answer = await fetch(path, {
+      method,
+      headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch {
+    throw new Unreachable();
+  }
+  if (!answer.ok) throw await problemOf(answer);
+  if (answer.status === 204) return undefined as T;
+  return (await answer.json()) as T;
+}
+
+async function problemOf(answer: Response): Promise<Problem> {
+  let said: { error?: string; code?: string } = {};
+  try {
+    said = await answer.json();
+  } catch {
+    // An answer that is not from Perdure, such as a proxy's.
+  }
+  if (answer.status === 401) onUnauthorized();
+  return new Problem(said.error ?? `The server answered ${answer.status}.`, answer.status, said.code ?? "");
+}
+
+export const get = <T>(path: string) => request<T>("GET", path);
+export const post = <T>(path: string, body: unknown = {}) => request<T>("POST", path, body);
+export const patch = <T>(path: string, body: unknown) => request<T>("PATCH", path, body);
+export const remove = <T>(path: string) => request<T>("DELETE", path);
+
+export const at = (session: string, rest = "") => `/api/sessions/${encodeURIComponent(session)}${rest}`;
+
+export function query(values: Record<string, Json | undefined>): string {
+  const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return given.length ? "?" + new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString() : "";
+}
+
+/** What went wrong, as a sentence for a person. */
+export function sentence(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+export function newId(prefix: string): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return prefix + "_" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,68 @@
+// A tab's end of the feed: the shared worker, or a feed of its own where there is none. Above: stores subscribe to what
+// comes. Below: a port. A tab of its own lets go of its streams while it is hidden, so that tabs don't use connections
+// up that the visible one needs.
+
+import { Feed, type FromFeed, type ToFeed } from "./feed";
+
+declare const __BUILD__: string;
+
+const PING_MS = 50_000;
+
+type Listener = (message: FromFeed) => void;
+const listeners = new Set<Listener>();
+let speak: ((message: ToFeed) => void) | null = null;
+let watched: string[] = [];
+
+export function listen(listener: Listener): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function hear(message: FromFeed): void {
+  for (const listener of listeners) listener(message);
+}
+
+export function connect(): void {
+  if (speak) return;
+  if (typeof SharedWorker === "function") {
+    const worker = new SharedWorker(new URL("./worker.ts", import.meta.url), { type: "module", name: `perdure ${__BUILD__}` });
+    worker.port.onmessage = (event: MessageEvent<FromFeed>) => hear(event.data);
+    speak = (message) => worker.port.postMessage(message);
+    worker.port.start();
+  } else {
+    const feed = new Feed();
+    const tab = { send: (message: FromFeed) => queueMicrotask(() => hear(message)) };
+    feed.join(tab);
+    speak = (message) => feed.hear(tab, message);
+    document.addEventListener("visibilitychange", () => {
+      if (document.visibilityState === "visible") feed.open();
+      else feed.close();
+    });
+  }
+  speak({ kind: "watch", sessions: watched });
+  setInterval(() => speak?.({ kind: "ping" }), PING_MS);
+  const nudge = () => speak?.({ kind: "nudge" });
+  addEventListener("online", nudge);
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "visible") nudge();
+  });
+  addEventListener("pagehide", () => speak?.({ kind: "bye" }));
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) speak?.({ kind: "watch", sessions: watched });
+  });
+}
+
+export function watch(sessions: string[]): void {
+  if (sessions.join() === watched.join()) return;
+  watched = sessions;
+  speak?.({ kind: "watch", sessions });
+}
+
+/** Begin anew with snapshots: something was missed, or changed behind what was seen. */
+export function again(): void {
+  speak?.({ kind: "again" });
+}
+
+export function nudge(): void {
+  speak?.({ kind: "nudge" });
+}

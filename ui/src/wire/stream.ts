@@ -1,0 +1,122 @@
+// One event stream that is kept alive: connects, reads frames, and comes back by itself from where it was. Above: the
+// feed decides what is watched. Below: fetch. The delays are short because the server is near, and a page that is wrong
+// for ten seconds after a restart is wrong for too long.
+
+import { Framer } from "./sse";
+import type { Event } from "./types";
+
+const FIRST_RETRY_MS = 150;
+const LAST_RETRY_MS = 1000;
+/** The server shows a sign of life every 15 s. */
+const SILENCE_MS = 40_000;
+
+export type StreamState = "connecting" | "live" | "lost" | "unauthorized" | "missing" | "ended";
+
+export interface StreamListener {
+  events(events: Event[]): void;
+  state(state: StreamState): void;
+}
+
+export class Stream {
+  state: StreamState = "connecting";
+  private position = "";
+  private abort = new AbortController();
+  private closed = false;
+  private retryMs = FIRST_RETRY_MS;
+  private wakeUp: () => void = () => {};
+  private lastByteAt = Date.now();
+
+  constructor(
+    private readonly url: string,
+    private readonly listener: StreamListener,
+  ) {
+    void this.run();
+  }
+
+  close(): void {
+    this.closed = true;
+    this.abort.abort();
+    this.wakeUp();
+  }
+
+  /** The network or the machine is back: look at once instead of waiting. */
+  nudge(): void {
+    if (this.state === "live" && Date.now() - this.lastByteAt > SILENCE_MS / 2) this.abort.abort();
+    this.retryMs = FIRST_RETRY_MS;
+    this.wakeUp();
+  }
+
+  private set(state: StreamState): void {
+    if (this.closed || this.state === state) return;
+    this.state = state;
+    this.listener.state(state);
+  }
+
+  private async run(): Promise<void> {
+    while (!this.closed) {
+      this.abort = new AbortController();
+      const outcome = await this.connect().catch(() => "lost" as const);
+      if (this.closed) return;
+      this.set(outcome);
+      if (outcome === "ended") return;
+      const wait = outcome === "unauthorized" || outcome === "missing" ? 30_000 : this.retryMs;
+      this.retryMs = Math.min(LAST_RETRY_MS, this.retryMs * 2);
+      await this.pause(wait);
+    }
+  }
+
+  private pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.wakeUp = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  private async connect(): Promise<"lost" | "unauthorized" | "missing" | "ended"> {
+    const answer = await fetch(this.url, {
+      headers: this.position ? { "last-event-id": this.position } : {},
+      signal: this.abort.signal,
+      cache: "no-store",
+    });
+    if (answer.status === 204) return "ended";
+    if (answer.status === 401) return "unauthorized";
+    if (answer.status === 404) return "missing";
+    if (answer.status === 400 && this.position) {
+      // A position that this server does not understand is no position.
+      this.position = "";
+      return "lost";
+    }
+    if (!answer.ok || !answer.body) return "lost";
+    this.retryMs = FIRST_RETRY_MS;
+    this.lastByteAt = Date.now();
+    this.set("live");
+    const watch = setInterval(() => {
+      if (Date.now() - this.lastByteAt > SILENCE_MS) this.abort.abort();
+    }, 5_000);
+    try {
+      await this.read(answer.body);
+    } finally {
+      clearInterval(watch);
+    }
+    return "lost";
+  }
+
+  private async read(body: ReadableStream<Uint8Array>): Promise<void> {
+    const framer = new Framer();
+    const decoder = new TextDecoder();
+    const reader = body.getReader();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done || this.closed) return;
+      this.lastByteAt = Date.now();
+      const frames = framer.add(decoder.decode(value, { stream: true }));
+      if (!frames.length) continue;
+      const events = frames.map((frame) => JSON.parse(frame.data) as Event);
+      this.position = frames[frames.length - 1]!.id;
+      this.listener.events(events);
+    }
+  }
+}

@@ -1,0 +1,257 @@
+// What the server says, as types: resources and events in the words of the wire contract. Above: everything. Below:
+// nothing. Fields that the page does not read are left out; unknown ones are ignored.
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+export interface Usage {
+  input_tokens?: number | null;
+  output_tokens?: number | null;
+  cache_read_tokens?: number | null;
+  cache_write_tokens?: number | null;
+  cost_usd?: number | null;
+  context_used?: number | null;
+  context_size?: number | null;
+}
+
+export interface TurnInfo {
+  turn: number;
+  run_id: string;
+  message_id: string;
+  agent: string;
+  started_at: string;
+  ended_at: string | null;
+  duration_ms: number | null;
+  stop_reason: string | null;
+  exit_code: number | null;
+  error: string | null;
+  usage: Usage | null;
+  cost_usd: number | null;
+  context: "live" | "resumed" | "fresh";
+  context_reason: string;
+  input_bytes: number | null;
+}
+
+export interface ConfigOption {
+  id: string;
+  name: string;
+  category?: string;
+  type?: string;
+  currentValue?: Json;
+  options?: { value: string; name: string; description?: string }[];
+}
+
+export interface Session {
+  id: string;
+  project: string | null;
+  agent: string;
+  title: string;
+  summary: string;
+  workdir: string;
+  labels: string[];
+  archived: boolean;
+  state: "processing" | "idle" | "ended";
+  status: "running" | "completed" | "stopped" | "timed-out" | "failed";
+  attached: "live" | "suspended" | "ended";
+  created_at: string;
+  started_at: string | null;
+  last_active_at: string;
+  ended_at: string | null;
+  event_count: number;
+  turn_count: number;
+  pid: number | null;
+  native_session_id: string | null;
+  model: string | null;
+  mode: string | null;
+  models: { currentModelId?: string; availableModels?: { modelId: string; name: string }[] } | null;
+  modes: { currentModeId?: string; availableModes?: { id: string; name: string }[] } | null;
+  config_options: ConfigOption[] | null;
+  commands?: Command[] | null;
+  error: string | null;
+  parent: string | null;
+  limits: { [key: string]: Json };
+  queue_length: number;
+  pending_prompts: number;
+  waiting_until: string | null;
+  usage: Usage & { [key: string]: Json | undefined };
+  last_line?: string;
+  turns?: TurnInfo[];
+  snippet?: string;
+}
+
+export interface Command {
+  name: string;
+  description?: string;
+}
+
+export interface Attachment {
+  name: string;
+  mime_type: string;
+  data?: string;
+}
+
+export interface Message {
+  message_id: string;
+  text: string;
+  at: string;
+  attachments?: Attachment[];
+}
+
+export interface Diff {
+  path: string;
+  old_text: string | null;
+  new_text: string;
+}
+
+export interface TextPart {
+  type: "text" | "thinking";
+  block: number;
+  text: string;
+  offset?: number;
+}
+
+export interface ToolPart {
+  type: "tool";
+  tool_id: string;
+  name: string;
+  kind: string;
+  title: string;
+  status: "pending" | "in_progress" | "completed" | "failed";
+  input: Json;
+  parent_tool_id: string | null;
+  started_at?: string;
+  ended_at?: string;
+  content?: string;
+  diff?: Diff[];
+  is_error?: boolean;
+}
+
+export interface PlanEntry {
+  content: string;
+  status: string;
+  priority: string;
+}
+
+export interface PlanPart {
+  type: "plan";
+  entries: PlanEntry[];
+}
+
+export interface ResolvedPart {
+  type: "prompt_resolved";
+  prompt_id: string;
+  by: string;
+  outcome: string;
+  delivered: boolean;
+  at?: string;
+}
+
+export interface AskedPart {
+  type: "asked";
+  prompt_id: string;
+}
+
+export interface NoticePart {
+  type: "error" | "system" | "context_fallback" | "driver_fallback";
+  message?: string;
+  reason?: string;
+  code?: string;
+  detail?: string | null;
+  at?: string;
+}
+
+export type Part = TextPart | ToolPart | PlanPart | ResolvedPart | AskedPart | NoticePart;
+
+export interface PromptOption {
+  option_id: string;
+  name: string;
+  kind: "allow_once" | "allow_always" | "reject_once" | "reject_always";
+}
+
+export interface Question {
+  question_id: string;
+  question: string;
+  header: string;
+  multiple: boolean;
+  options: { label: string; description: string }[];
+}
+
+export interface Prompt {
+  prompt_id: string;
+  kind: "permission" | "question";
+  turn: number | null;
+  title: string;
+  tool_id: string | null;
+  tool?: string | null;
+  input: Json;
+  asked_at: string;
+  options: PromptOption[];
+  questions: Question[];
+  always?: string[];
+}
+
+export interface Queued {
+  message_id: string;
+  text: string;
+  agent?: string | null;
+  queued_at?: string;
+}
+
+export interface Agent {
+  name: string;
+  driver: string;
+  command: string[];
+  state: "ready" | "missing" | "needs_login" | "too_old" | "broken";
+  reason: string | null;
+  version: string | null;
+  capabilities: { [key: string]: Json };
+  models: Session["models"];
+  modes: Session["modes"];
+}
+
+export interface KnownAgent {
+  name: string;
+  title: string;
+  driver: string;
+  command: string[];
+  install: string;
+  login: string;
+  homepage: string;
+  notes: string;
+  offered: boolean;
+}
+
+export interface Rule {
+  tool: string;
+  pattern: string;
+  action: "allow" | "ask" | "deny";
+}
+
+export interface Project {
+  id: string;
+  name: string;
+  path: string;
+  agent: string | null;
+  permissions: Rule[];
+  limits: { [key: string]: Json };
+  instructions: string | null;
+  kickoff: string | null;
+  history_scope: string;
+  active_session_id: string | null;
+}
+
+/** One event of a session; `type` says which fields there are. */
+export interface Event {
+  seq: number;
+  first_seq?: number;
+  type: string;
+  at: string;
+  session_id: string;
+  turn: number | null;
+  // The fields of a type are read where it is folded.
+  [field: string]: any; // eslint-disable-line
+}
+
+export interface TranscriptTurn extends TurnInfo {
+  message: Message | null;
+  parts: Part[];
+}
