@@ -80,7 +80,7 @@ def test_health_and_the_page_need_no_token(server: LocalServer) -> None:
             answer = client.get(path)
             assert answer.status_code == 200
             assert answer.headers["content-type"].startswith(media)
-            assert "default-src 'self'" in answer.headers["content-security-policy"]
+            assert "default-src 'none'; script-src 'self'" in answer.headers["content-security-policy"]
             assert TOKEN not in answer.text
 
 
