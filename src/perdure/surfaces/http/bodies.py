@@ -32,6 +32,49 @@ class MessageBody(Struct, kw_only=True):
     attachments: Annotated[list[dict[str, Any]], Meta(max_length=50)] = []
 
 
+Revision = Annotated[int, Meta(ge=0)]
+TurnNumber = Annotated[int, Meta(ge=1)]
+
+
+class EditBody(Struct, kw_only=True):
+    """Another text for a message. With `revision` (see the session), only if the history was not changed since."""
+
+    text: str
+    revision: Revision | None = None
+
+
+class RewindBody(Struct, kw_only=True):
+    """The first turn that is no longer visible."""
+
+    turn: TurnNumber
+    revision: Revision | None = None
+
+
+class RetryBody(Struct, kw_only=True):
+    """The turn to be tried again, with its own text and agent or with others."""
+
+    turn: TurnNumber
+    text: str | None = None
+    agent: Name | None = None
+    message_id: MessageId | None = None
+    revision: Revision | None = None
+
+
+class ForkBody(Struct, kw_only=True):
+    """The last turn that the new session has; all, if it is left out."""
+
+    turn: TurnNumber | None = None
+    agent: Name | None = None
+
+
+class PlanBody(Struct, kw_only=True):
+    """What the next message would be sent with."""
+
+    agent: Name | None = None
+    fresh: bool = False
+    force_fresh_session: bool = field(name="forceFreshSession", default=False)
+
+
 class SessionBody(Struct, kw_only=True):
     """A new session."""
 
