@@ -266,6 +266,8 @@ def _config(state: Session, event: ev.Config) -> None:
     if event.options is not None:
         state.config_options = _own(event.options)
     if event.config_id == "available_commands":
+        found = event.value if isinstance(event.value, list) else []
+        state.commands = [command for command in found if isinstance(command, dict)]
         return
     if event.config_id == "background_tasks":
         state.background_tasks = event.value if isinstance(event.value, int) else 0

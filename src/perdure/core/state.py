@@ -126,6 +126,8 @@ class Session(Struct, kw_only=True):
     models: dict[str, Any] | None = None
     modes: dict[str, Any] | None = None
     config_options: list[dict[str, Any]] | None = None
+    commands: list[dict[str, Any]] = field(default_factory=list)
+    """The slash commands that the agent offers."""
     choices: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Model, mode, config and the lists of these, of the agents that the session has had before."""
 

@@ -28,6 +28,8 @@ class History:
         self.views: dict[int, TurnView] = {}
         self.agents: dict[int, str] = {}
         self.stop_reasons: dict[int, str] = {}
+        self.seq = 0
+        """The number of the last event that was folded; set by who feeds it."""
 
     def fold(self, event: ev.Event) -> None:
         if event.turn is None:

@@ -248,6 +248,7 @@ def public_session(state: Session, event_count: int) -> dict[str, Any]:
         "models": state.models,
         "modes": state.modes,
         "config_options": state.config_options,
+        "commands": state.commands,
         "error": state.error,
         "parent": state.parent,
         "forked_from": state.forked_from,

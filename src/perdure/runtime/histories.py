@@ -183,12 +183,17 @@ class Histories:
             "bytes": len(prompt.text.encode("utf-8", "surrogatepass")),
         }
 
-    async def transcript(self, session_id: str, from_turn: int = 1, *, rewound: bool = False) -> dict[str, Any]:
-        """The turns as they look; with `rewound` also those that are no longer visible, marked as such."""
+    async def transcript(
+        self, session_id: str, from_turn: int = 1, *, to_turn: int | None = None, rewound: bool = False
+    ) -> dict[str, Any]:
+        """The turns as they look; with `rewound` also those that are no longer visible, marked as such. `seq` is the
+        last event that they were made of."""
         journal, history = await self._read(session_id)
         rows = await self._log.store.read_turns(session_id, from_turn=from_turn, hidden=rewound)
         shown = []
         for row in rows:
+            if to_turn is not None and row.turn > to_turn:
+                break
             turn: dict[str, Any] = msgspec.json.decode(row.public)
             current = journal.state.turn
             if current is not None and turn["turn"] == current.turn:
@@ -202,6 +207,7 @@ class Histories:
             "session_id": session_id,
             "title": journal.state.title,
             "revision": journal.state.revision,
+            "seq": history.seq,
             "turns": shown,
         }
 

@@ -313,7 +313,7 @@ class Host:
         while batch := await self.log.store.read(session_id, position, limit=READ_BATCH, max_bytes=LOG_READ_BYTES):
             for row in batch:
                 history.fold(ev.decode(row.body))
-            position = batch[-1].seq
+            history.seq = position = batch[-1].seq
         return history
 
     def launch_limits(self) -> LaunchLimits:

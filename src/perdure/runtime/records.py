@@ -77,7 +77,13 @@ def _spent(turn: Turn, said_bytes: int) -> Spent:
     )
 
 
-def listed(state: Session, event_count: int) -> Listed:
+LAST_LINE_CHARS = 160
+
+
+def listed(state: Session, event_count: int, view: TurnView) -> Listed:
+    shown = {**public_session(state, event_count), "last_line": last_line(view)}
+    # A list shows where a session is, not what could be chosen in it.
+    shown["commands"] = []
     return Listed(
         project=state.project,
         agent=state.agent,
@@ -89,5 +95,13 @@ def listed(state: Session, event_count: int) -> Listed:
         archived=state.archived,
         parent=state.parent,
         last_active_at=state.last_active_at,
-        public=_json.encode(public_session(state, event_count)),
+        public=_json.encode(shown),
     )
+
+
+def last_line(view: TurnView) -> str:
+    """The end of what was last said, on one line."""
+    for line in reversed(view.text()[-4 * LAST_LINE_CHARS :].splitlines()):
+        if line.strip():
+            return line.strip()[:LAST_LINE_CHARS]
+    return ""

@@ -4,6 +4,7 @@ Above: surfaces. Below: the log, the host, agents and projects. Each verb checks
 the machine, and returns plain values.
 """
 
+import asyncio
 import contextlib
 import secrets
 import time
@@ -21,11 +22,12 @@ from perdure.core.errors import Conflict, Refused, StoreError, StoreFull
 from perdure.core.permissions import Rule
 from perdure.core.session import create, decide
 from perdure.core.view import public_prompt, public_session, public_turn
-from perdure.runtime import processes, spending
+from perdure.runtime import listing, processes, spending
 from perdure.runtime.histories import Histories
 from perdure.runtime.host import Host
 from perdure.runtime.log import READ_BYTES, Journal, digest
 from perdure.runtime.outgoing import Outgoing, Slip, resubmission, submission
+from perdure.runtime.vitals import vitals
 from perdure.runtime.workspaces import Workspaces
 from perdure.stores.base import Query, Receipt, Store, Stored
 
@@ -55,6 +57,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
 class Sessions:
     def __init__(self, host: Host, workspaces: Path) -> None:
+        self._since = host.log.now()
         self.host = host
         self.log = host.log
         self.agents = host.agents
@@ -319,6 +322,14 @@ class Sessions:
         """At least one event, if there is any: fewer than `limit` where they are large."""
         await self.log.open(session_id)
         return await self.log.store.read(session_id, after, limit=limit, max_bytes=READ_BYTES)
+
+    async def files(self, session_id: str, wanted: str, limit: int) -> list[str]:
+        """Files in the session's working directory whose paths hold these letters."""
+        journal = await self.log.open(session_id)
+        return await asyncio.to_thread(listing.files, journal.state.workdir, wanted, limit)
+
+    async def vitals(self) -> dict[str, Any]:
+        return await vitals(self.host, self._since)
 
     async def explain(self, session_id: str) -> dict[str, Any]:
         """Why the session is in this state, and what will happen next if nobody does anything."""

@@ -10,11 +10,13 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from perdure.core.clock import stamp
 from perdure.core.errors import Refused
 from perdure.runtime.sessions import Store
 from perdure.surfaces.http.problems import refused
@@ -23,6 +25,7 @@ COOKIE = "perdure_login"
 """How a cookie's name begins. A browser sends it to every port of a host, so the installation's id follows."""
 CODE_LIFETIME_S = 600
 CODES_AT_ONCE = 100
+LOGIN_ID_CHARS = 16
 COOKIE_LIFETIME_S = 90 * 24 * 3600
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]", "::1"}
 OPEN_PATHS = {"/api/health", "/api/login"}
@@ -98,6 +101,23 @@ class Access:
 
     async def forget(self, cookie: str) -> None:
         await self._drop(fingerprint(cookie))
+
+    def logins(self, headers: dict[bytes, bytes]) -> list[dict[str, Any]]:
+        """Browsers that are signed in, under names that can't be used to sign in."""
+        own = self.cookie_of(headers)
+        mine = fingerprint(own) if own is not None else None
+        return [
+            {"id": key[:LOGIN_ID_CHARS], "until": stamp(until), "this": key == mine}
+            for key, until in sorted(self._cookies.items(), key=lambda item: item[1])
+            if until > self._clock()
+        ]
+
+    async def end_login(self, login_id: str) -> None:
+        found = [key for key in self._cookies if key[:LOGIN_ID_CHARS] == login_id]
+        if not found:
+            raise Refused("not_found", "There is no such sign-in. It may have ended already.")
+        for key in found:
+            await self._drop(key)
 
     def cookie_of(self, headers: dict[bytes, bytes]) -> str | None:
         for pair in headers.get(b"cookie", b"").split(b";"):

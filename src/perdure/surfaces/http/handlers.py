@@ -277,7 +277,9 @@ async def get_transcript(request: Request) -> Response:
     if how != "json":
         raise Refused("invalid", "format must be json or markdown.")
     rewound = flag(request, "rewound")
-    return reply(await verbs(request).histories.transcript(session_id, from_turn, rewound=rewound))
+    to_turn = whole_number(request, "to_turn", MAX_POSITION)
+    found = await verbs(request).histories.transcript(session_id, from_turn, to_turn=to_turn, rewound=rewound)
+    return reply(found)
 
 
 async def explain(request: Request) -> Response:

@@ -10,6 +10,7 @@ from perdure.surfaces.http import diane_shapes as ds
 from perdure.surfaces.http import shapes as sh
 from perdure.surfaces.http.endpoint import POSITION, Endpoint
 from perdure.surfaces.http.history_routes import HISTORY
+from perdure.surfaces.http.page_routes import PAGE
 
 __all__ = ["ENDPOINTS", "POSITION", "Endpoint"]
 
@@ -243,12 +244,14 @@ ENDPOINTS = [
         query={
             "format": (str, "json or markdown."),
             "from_turn": (int, "Leave out the turns before this one."),
+            "to_turn": (int, "Leave out the turns after this one (json only)."),
             "rewound": (bool, "Also those that are no longer visible (json only)."),
         },
         answers={200: (sh.Transcript, "text/markdown")},
         refusals=("not_found",),
     ),
     *HISTORY,
+    *PAGE,
     Endpoint(
         "GET",
         f"{S}/explain",

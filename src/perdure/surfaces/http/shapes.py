@@ -118,6 +118,7 @@ class ListedSession(Struct, kw_only=True):
     models: dict[str, Any] | None
     modes: dict[str, Any] | None
     config_options: list[dict[str, Any]] | None
+    commands: list[dict[str, Any]]
     error: str | None
     parent: str | None
     forked_from: dict[str, Any] | None
@@ -135,8 +136,15 @@ class Session(ListedSession, kw_only=True):
     turns: list[Turn]
 
 
+class FoundSession(ListedSession, kw_only=True):
+    last_line: str = ""
+    """The end of what was last said."""
+    snippet: str | None = None
+    """Where the words that were searched for stand, in brackets."""
+
+
 class SessionList(Struct):
-    sessions: list[ListedSession]
+    sessions: list[FoundSession]
     next_cursor: str | None
 
 
@@ -197,6 +205,7 @@ class Resolved(Struct, kw_only=True):
 class Transcript(Struct, kw_only=True):
     session_id: str
     title: str
+    seq: int
     revision: int
     turns: list[dict[str, Any]]
 
@@ -251,3 +260,39 @@ class Explanation(Struct, kw_only=True):
 
 class LoginLink(Struct):
     path: str
+
+
+class ServerSessions(Struct, kw_only=True):
+    attached: int
+    working: int
+    waiting: int
+
+
+class Vitals(Struct, kw_only=True):
+    version: str
+    pid: int
+    at: str
+    started_at: str
+    uptime_s: float
+    slots: int
+    sessions: ServerSessions
+    viewers: int
+    processes: int
+    memory_bytes: int
+    agents_memory_bytes: int
+    events: int
+    disk_free_bytes: int
+
+
+class Files(Struct):
+    files: list[str]
+
+
+class SignedIn(Struct, kw_only=True):
+    id: str
+    until: str
+    this: bool
+
+
+class Logins(Struct):
+    logins: list[SignedIn]
