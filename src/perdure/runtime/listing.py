@@ -1,7 +1,7 @@
 """Files below a working directory that fit a few letters, to complete what a person types. It reads names, never files.
 
-Above: the verb `files` of the sessions. Below: the file system. A directory may hold millions of files, so the walk has a
-bound, and what nobody wants to name by hand (hidden folders, installed packages) is left out.
+Above: the verb `files` of the sessions. Below: the file system. A directory may hold millions of files, so the walk has
+a bound, and what nobody wants to name by hand (hidden folders, installed packages) is left out.
 """
 
 import os

@@ -8,7 +8,7 @@ import { Dot } from "../parts/dot";
 import { Icon, type IconName } from "../parts/icons";
 import { Menu } from "../parts/menu";
 import { attention, titleOf, useOverview } from "../state/sessions";
-import { lastName } from "../text/words";
+import { placeOf } from "../text/words";
 import type { Session } from "../wire/types";
 import { pathOf, useRoute, type Route } from "./router";
 
@@ -114,7 +114,7 @@ function Entry({ session, childrenOf, route, depth }: { session: Session; childr
             <Ago at={session.last_active_at} className="text-xs text-quiet" />
           </span>
           <span className={`block truncate text-xs ${mark === "failed" ? "text-red" : "text-quiet"}`}>
-            {session.agent} · {session.project ?? lastName(session.workdir)}
+            {session.agent} · {placeOf(session)}
             {line && mark !== "waiting" ? ` · ${line}` : ""}
           </span>
         </span>

@@ -133,9 +133,9 @@ export function withHistory(state: State, fetched: TranscriptTurn[], seq: number
   for (const one of fetched) {
     const known = turns.get(one.turn);
     if (known?.loaded) continue;
-    const { message, parts, ...info } = one;
+    const { message, parts, rewound, ...info } = one;
     const waiting: AskedPart[] = state.prompts.filter((prompt) => prompt.turn === one.turn).map((prompt) => ({ type: "asked", prompt_id: prompt.prompt_id }));
-    turns.set(one.turn, { turn: one.turn, info: known?.info ?? info, message, parts: [...parts, ...waiting], loaded: true, rewound: known?.rewound ?? false, upTo: seq });
+    turns.set(one.turn, { turn: one.turn, info: known?.info ?? info, message, parts: [...parts, ...waiting], loaded: true, rewound: rewound ?? known?.rewound ?? false, upTo: seq });
   }
   return { ...state, turns: [...turns.values()].sort((a, b) => a.turn - b.turn) };
 }
@@ -219,10 +219,21 @@ function fold(state: State, event: Event): State {
     case "driver_fallback":
       return inTurn(state, event, (turn) => add(turn, { type: event.type as "error", message: event.message, reason: event.reason, code: event.code, detail: event.detail, at: event.at }));
     case "history_changed":
-      return { ...state, stale: true };
+      return historyChanged(state, event);
     default:
       return ofSession(state, event);
   }
+}
+
+/** A message was edited in its place, or this turn and all after it were taken back. */
+function historyChanged(state: State, event: Event): State {
+  if (event.turn === null) return { ...state, stale: true };
+  if (event.change === "edit") {
+    return inTurn(state, event, (turn) => (turn.message ? { ...turn, message: { ...turn.message, text: event.text, edited_at: event.at } } : turn));
+  }
+  const turns = state.turns.map((turn) => (turn.turn >= event.turn! ? { ...turn, rewound: true } : turn));
+  const visible = state.visible.filter((turn) => turn < event.turn!);
+  return withSession({ ...state, turns, visible }, { turn_count: visible.length });
 }
 
 /** Events that say something of the session as a whole. */

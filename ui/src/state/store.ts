@@ -94,6 +94,13 @@ export class SessionStore {
     if (lacking.length) await this.load(lacking[0]!, lacking[lacking.length - 1]!, false);
   }
 
+  /** Turns that were taken back, to be looked at. */
+  async loadRewound(turns: number[]): Promise<void> {
+    const found = await get<{ turns: TranscriptTurn[] }>(at(this.id, `/transcript?rewound=true&from_turn=${turns[0]}&to_turn=${turns[turns.length - 1]}`));
+    this.state = withHistory(this.state, found.turns.filter((turn) => turn.rewound), this.state.seq);
+    this.tell();
+  }
+
   private async load(from: number, to: number, hold: boolean): Promise<void> {
     if (this.loading) return;
     this.loading = true;

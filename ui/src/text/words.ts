@@ -87,3 +87,9 @@ export const STOP_WORDS: Record<string, string> = {
   max_turns: "stopped at its limit of steps",
   refusal: "refused",
 };
+
+/** Where a session works: its project, or its folder, unless that was made for it alone. */
+export function placeOf(session: { id: string; project: string | null; workdir: string }): string {
+  const folder = lastName(session.workdir);
+  return session.project ?? (folder === session.id ? "own folder" : folder);
+}

@@ -96,6 +96,7 @@ function Permission({ session, prompt, workdir, diff, denying }: Props) {
           {allow && <Button tone="primary" keys="Y" disabled={busy} onClick={() => void give({ option_id: allow.option_id })}>Allow</Button>}
           {always && <Button tone={allow ? "plain" : "primary"} keys="A" disabled={busy} title={always.name} onClick={() => void give({ option_id: always.option_id })}>Always</Button>}
           <Button keys="N" disabled={busy} onClick={() => setReason("")}>Deny</Button>
+          <span className="flex-1" />
           {never && <Button tone="quiet" disabled={busy} title={never.name} onClick={() => void give({ option_id: never.option_id })}>Never</Button>}
         </div>
       ) : (

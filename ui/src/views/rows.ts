@@ -37,7 +37,7 @@ export class RowMaker {
     for (const message of outbox) {
       if (message.session === state.id && !shown.has(message.message_id)) rows.push({ kind: "outgoing", key: "o:" + message.message_id, message });
     }
-    if (state.session?.state === "processing") rows.push({ kind: "working", key: "working" });
+    if (state.session?.state === "processing" && !state.prompts.length) rows.push({ kind: "working", key: "working" });
     return rows;
   }
 

@@ -1,1 +1,81 @@
-export default function Search(_: { q?: string; id?: string }) { return <p>Search</p>; }
+// Search: sessions by words in titles and transcripts, with the place where they stand; archived ones too. Above: the app.
+// Below: the server's full-text search.
+
+import { useEffect, useRef, useState } from "react";
+import { Button, Link } from "../parts/button";
+import { Ago } from "../parts/clock";
+import { Dot } from "../parts/dot";
+import { PageHead } from "../parts/pagehead";
+import { go, pathOf } from "../shell/router";
+import { attention, titleOf } from "../state/sessions";
+import { get, query, sentence } from "../wire/api";
+import type { Session } from "../wire/types";
+
+const PAUSE_MS = 150;
+
+/** The server marks what it found by brackets. */
+export function Snippet({ text }: { text: string }) {
+  const pieces = text.split(/\[([^\]]*)\]/);
+  return <>{pieces.map((piece, index) => (index % 2 ? <mark key={index}>{piece}</mark> : piece))}</>;
+}
+
+export default function Search({ q }: { q: string }) {
+  const [text, setText] = useState(q);
+  const [archived, setArchived] = useState(false);
+  const [found, setFound] = useState<Session[] | null>(null);
+  const [cursor, setCursor] = useState<string | null>(null);
+  const [error, setError] = useState("");
+  const field = useRef<HTMLInputElement>(null);
+
+  const look = async (from?: string) => {
+    const words = text.trim();
+    const answer = await get<{ sessions: Session[]; next_cursor: string | null }>("/api/sessions" + query({ q: words, archived: archived ? true : undefined, cursor: from, limit: 30 }));
+    setFound((before) => (from ? [...(before ?? []), ...answer.sessions] : answer.sessions));
+    setCursor(answer.next_cursor);
+    setError("");
+  };
+  useEffect(() => {
+    field.current?.focus();
+  }, []);
+  useEffect(() => setText(q), [q]);
+  useEffect(() => {
+    const timer = setTimeout(() => {
+      go("/search" + query({ q: text.trim() }), true);
+      look().catch((problem) => setError(sentence(problem)));
+    }, PAUSE_MS);
+    return () => clearTimeout(timer);
+  }, [text, archived]);
+
+  return (
+    <div className="min-h-0 flex-1 overflow-y-auto">
+      <PageHead title="Search" about="Titles and everything that was said" />
+      <div className="mx-auto max-w-[92ch] p-4 sm:p-6">
+        <div className="mb-4 flex flex-wrap items-center gap-3">
+          <input ref={field} type="search" value={text} onChange={(event) => setText(event.target.value)} aria-label="Words to find" placeholder="Words to find" className="min-h-9 min-w-0 flex-1 basis-64 rounded-md border border-strong bg-raised px-3" />
+          <label className="flex items-center gap-2 text-sm text-quiet">
+            <input type="checkbox" checked={archived} onChange={(event) => setArchived(event.target.checked)} /> Only archived
+          </label>
+        </div>
+        {error && <p role="alert" className="text-sm text-red">{error}</p>}
+        <ul aria-label="Found sessions" className="divide-y divide-line">
+          {found?.map((session) => (
+            <li key={session.id}>
+              <Link to={pathOf(session.id)} className="flex gap-2 rounded-md px-2 py-3 hover:bg-hover">
+                <Dot state={attention(session)} />
+                <span className="min-w-0 flex-1">
+                  <span className="flex items-baseline gap-2">
+                    <span className="min-w-0 flex-1 truncate font-medium">{titleOf(session)}</span>
+                    <Ago at={session.last_active_at} className="text-xs text-quiet" />
+                  </span>
+                  <span className="block text-sm break-words text-quiet">{session.snippet ? <Snippet text={session.snippet} /> : session.last_line || session.agent}</span>
+                </span>
+              </Link>
+            </li>
+          ))}
+        </ul>
+        {found?.length === 0 && <p className="py-8 text-center text-quiet">{text.trim() ? "Nothing was found. Try fewer or other words." : "There are no sessions yet."}</p>}
+        {cursor && <div className="pt-4"><Button onClick={() => void look(cursor)}>Show more</Button></div>}
+      </div>
+    </div>
+  );
+}

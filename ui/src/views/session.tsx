@@ -10,7 +10,7 @@ import { useAgents } from "../state/lists";
 import { send } from "../state/outbox";
 import { storeOf, useSession } from "../state/store";
 import { at, patch, post } from "../wire/api";
-import { again, watch } from "../wire/link";
+import { watch } from "../wire/link";
 import type { Agent, ConfigOption, Session, ToolPart } from "../wire/types";
 import { Aside } from "./aside";
 import { Chip, Composer, type ComposerHandle } from "./composer";
@@ -96,7 +96,7 @@ export function SessionView({ id }: { id: string }) {
       <div className="flex min-h-0 min-w-0 flex-1 flex-col">
         <SessionHeader state={state} panel={panel} onPanel={() => setPanel(!panel)} />
         {session ? (
-          <Conversation key={id} ref={conversation} store={store} state={state} actions={actions} onRewound={() => again()} />
+          <Conversation key={id} ref={conversation} store={store} state={state} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
         ) : (
           <div className="flex-1" aria-busy="true" />
         )}

@@ -13,9 +13,10 @@ import { go, pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
 import type { State } from "../state/session";
 import { attention, ATTENTION_WORDS, titleOf } from "../state/sessions";
-import { exact, lastName } from "../text/words";
+import { exact, placeOf } from "../text/words";
 import { at, patch, post, remove } from "../wire/api";
 import type { Session } from "../wire/types";
+import { interrupt } from "./working";
 
 export function SessionHeader({ state, panel, onPanel }: { state: State; panel: boolean; onPanel: () => void }) {
   const session = state.session;
@@ -37,6 +38,7 @@ export function SessionHeader({ state, panel, onPanel }: { state: State; panel: 
   if (!session) return <header className="h-13 shrink-0 border-b border-line" />;
   const mark = attention(session);
   const items: MenuItem[] = [
+    ...(session.state === "processing" ? [{ label: "Interrupt the turn", icon: "stop" as const, run: () => void interrupt(id) }] : []),
     { label: "Rename", icon: "pencil", run: () => setAsking("rename") },
     { label: "Labels", icon: "tag", run: () => setAsking("labels") },
     { label: "Fork", icon: "fork", hint: "A new session with this history", run: () => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id))) },
@@ -55,7 +57,7 @@ export function SessionHeader({ state, panel, onPanel }: { state: State; panel: 
         <h1 className="truncate text-base leading-5 font-semibold" title={titleOf(session)}>{titleOf(session)}</h1>
         <p className="truncate text-xs text-quiet">
           <span className={mark === "waiting" ? "text-amber" : mark === "working" ? "text-accent" : mark === "failed" ? "text-red" : ""}>{session.state === "ended" ? `Ended: ${session.status}` : ATTENTION_WORDS[mark]}</span>
-          <span title={session.workdir}> · {session.agent} · {session.project ?? lastName(session.workdir)}</span>
+          <span title={session.workdir}> · {session.agent} · {placeOf(session)}</span>
           {session.labels.map((label) => <span key={label}> · #{label}</span>)}
           {session.waiting_until && <span className="text-amber"> · waits until {exact(session.waiting_until)}</span>}
         </p>

@@ -83,7 +83,7 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
         {changed && <Counts {...changed} />}
         {childTools.length > 0 && <span className="text-xs whitespace-nowrap text-quiet">{plural(childTools.length, "tool")} inside</span>}
         <span className="shrink-0 text-right text-xs whitespace-nowrap text-quiet tabular-nums">
-          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <span className="font-medium text-red">failed</span> : isRunning(tool) ? "not finished" : ms !== null ? duration(ms) : ""}
+          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <span className="font-medium text-red">failed</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : "done"}
         </span>
       </button>
       {isOpen && <ToolDetails tool={tool} childTools={childTools} all={all} workdir={workdir} open={open} toggle={toggle} live={live} />}

@@ -33,6 +33,8 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy }: { tu
       <header className="flex items-center gap-2 text-xs text-quiet">
         <span className="font-semibold text-text">You</span>
         <Ago at={message.at} />
+        {message.edited_at && <span title={exact(message.edited_at)}>edited</span>}
+        {turn.rewound && <span>taken back</span>}
         <span className="flex-1" />
         {!turn.rewound && (
           <Menu label={`Actions for turn ${turn.turn}`} items={items} align="end" className="inline-flex size-7 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
@@ -96,7 +98,7 @@ export const Separator = memo(function Separator({ turn }: { turn: Turn }) {
         {filled !== null && <Sep><span className="tabular-nums" title="How full the agent's context is">{filled} % of context</span></Sep>}
         {info && (
           <Sep>
-            <span className={BADGES[info.context]} tabIndex={0} title={contextReason(info.context, info.context_reason)}>{CONTEXT_WORDS[info.context]}</span>
+            <span className={BADGES[info.context]} tabIndex={0} title={contextReason(info.context, info.context_reason)}>{info.context_reason === "first_turn" ? "new" : CONTEXT_WORDS[info.context]}</span>
           </Sep>
         )}
         {ended && ended !== "end_turn" && <Sep><span className={ended === "cancelled" ? "" : "font-medium text-red"}>{STOP_WORDS[ended] ?? ended}</span></Sep>}
@@ -175,11 +177,13 @@ const BY: Record<string, string> = { person: "by you", rule: "by a rule", agent:
 
 export function ResolvedRow({ part, prompt }: { part: ResolvedPart; prompt: Prompt | null }) {
   const refused = part.outcome === "denied" || part.outcome === "agent_lost";
+  const answers = part.questions?.map((question) => `${question.question} ${[part.answers?.[question.question_id] ?? []].flat().join(", ")}`).join("; ");
+  const about = answers || prompt?.title || prompt?.questions[0]?.question;
   return (
     <p className="flex max-w-[92ch] items-center gap-2 py-1 pl-1 text-sm">
       <Icon name={refused || part.outcome === "cancelled" ? "cross" : "check"} size={12} className={refused ? "text-red" : "text-green"} />
       <span className="min-w-0 break-words">
-        {OUTCOMES[part.outcome] ?? part.outcome} <span className="text-quiet">{BY[part.by] ?? part.by}{prompt ? `: ${prompt.title || prompt.questions[0]?.question || ""}` : ""}</span>
+        {OUTCOMES[part.outcome] ?? part.outcome} <span className="text-quiet">{BY[part.by] ?? part.by}{about ? `: ${about}` : ""}</span>
       </span>
     </p>
   );

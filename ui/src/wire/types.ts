@@ -94,6 +94,7 @@ export interface Message {
   text: string;
   at: string;
   attachments?: Attachment[];
+  edited_at?: string;
 }
 
 export interface Diff {
@@ -143,6 +144,8 @@ export interface ResolvedPart {
   outcome: string;
   delivered: boolean;
   at?: string;
+  questions?: Question[];
+  answers?: Record<string, string | string[]> | null;
 }
 
 export interface AskedPart {
@@ -252,6 +255,7 @@ export interface Event {
 }
 
 export interface TranscriptTurn extends TurnInfo {
+  rewound?: boolean;
   message: Message | null;
   parts: Part[];
 }
