@@ -78,7 +78,8 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
         {running && <span className="pulse size-2 shrink-0 rounded-full bg-accent" aria-hidden="true" />}
         <span className="min-w-0 flex-1 truncate">
           {verb}
-          {subject && <span className="ml-1.5 font-mono text-sm text-quiet group-hover:text-text">{subject}</span>}
+          {subject && " "}
+          {subject && <span className="ml-0.5 font-mono text-sm text-quiet group-hover:text-text">{subject}</span>}
         </span>
         {changed && <Counts {...changed} />}
         {childTools.length > 0 && <span className="text-xs whitespace-nowrap text-quiet">{plural(childTools.length, "tool")} inside</span>}
@@ -135,8 +136,8 @@ export function ToolsView({ tools, isOpen, onToggle }: { tools: ToolPart[]; isOp
     <button type="button" aria-expanded={isOpen} onClick={onToggle} className="flex w-full max-w-[92ch] items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left text-sm hover:bg-hover">
       <Icon name="right" size={12} className={`text-quiet ${isOpen ? "rotate-90" : ""}`} />
       <span className="flex-1">
-        {plural(tools.length, "tool")}
-        <span className="ml-2 text-quiet">{[...new Set(tools.map((tool) => tool.name))].slice(0, 4).join(", ")}</span>
+        {plural(tools.length, "tool")}{" "}
+        <span className="ml-1 text-quiet">{[...new Set(tools.map((tool) => tool.name))].slice(0, 4).join(", ")}</span>
       </span>
       {failed > 0 && <span className="text-xs font-medium text-red">{failed} failed</span>}
       {ms !== null && <span className="text-xs text-quiet tabular-nums">{duration(ms)}</span>}

@@ -121,7 +121,7 @@ export const Thinking = memo(function Thinking({ part, live, isOpen, onToggle }:
     <div className="max-w-[92ch] text-sm text-quiet">
       <button type="button" aria-expanded={isOpen} onClick={onToggle} className="flex w-full items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left hover:bg-hover">
         <Icon name="right" size={12} className={isOpen ? "rotate-90" : ""} />
-        <span className="shrink-0">{live ? "Thinking" : "Thought"}</span>
+        <span className="shrink-0">{live ? "Thinking" : "Thought"} </span>
         {!isOpen && <span className="min-w-0 truncate italic">{first}</span>}
       </button>
       {isOpen && <Prose raw={part.text} className="mb-2 ml-2 border-l border-line pl-4 italic" />}
@@ -155,7 +155,7 @@ export const PlanRow = memo(function PlanRow({ part, isOpen, onToggle }: { part:
     <div className="max-w-[92ch] text-sm">
       <button type="button" aria-expanded={isOpen} onClick={onToggle} className="flex w-full items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left hover:bg-hover">
         <Icon name="right" size={12} className={`text-quiet ${isOpen ? "rotate-90" : ""}`} />
-        <span>Plan</span>
+        <span>Plan </span>
         <span className="min-w-0 flex-1 truncate text-quiet">{now?.content ?? ""}</span>
         <span className="text-xs text-quiet tabular-nums">{done} of {part.entries.length}</span>
       </button>

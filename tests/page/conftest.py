@@ -1,0 +1,95 @@
+"""A real server, a real browser, and a person's hands: what the tests of the page share.
+
+Above: the tests of this folder. Below: tests/harness.py for the server, Debian's Chromium driven by Playwright. Without
+either the tests are skipped, and say why. Nothing here waits for a while: `expect` waits for what is to be seen.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import LiveServer
+from tests.page.person import Person, limit_waits
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs the Python package playwright")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CONFIG = "[server]\nslots = 0\nproject_slots = 0\nagent = 'rehearsal'\n"
+ARTEFACTS = Path(__file__).resolve().parents[2] / ".artefacts"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if (
+            Path(__file__).parent in item.path.parents
+            and not CHROMIUM
+            and "browser" in getattr(item, "fixturenames", ())
+        ):
+            item.add_marker(pytest.mark.skip(reason="needs chromium, which is not on PATH"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["playwright.Browser"]:
+    limit_waits()
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server that the tests of a module share."""
+    server = LiveServer(tmp_path_factory.mktemp("page"), CONFIG).start()
+    yield server
+    end(server)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LiveServer]:
+    """A server of one's own, to kill and to start again."""
+    made = LiveServer(tmp_path / "data", CONFIG).start()
+    yield made
+    end(made)
+
+
+def end(server: LiveServer) -> None:
+    if server.process is None:
+        server.restart()
+    for session in server.get("/api/sessions?limit=1000&status=running")["sessions"]:
+        server.post(f"/api/sessions/{session['id']}/stop")
+    server.stop()
+    server.http.close()
+
+
+@pytest.fixture
+def make_person(browser: "playwright.Browser") -> Iterator[Callable[..., Person]]:
+    """`make_person(server, width=390, dark=True)`: somebody with a browser of their own, signed in."""
+    made: list[Person] = []
+
+    def make(
+        server: LiveServer, *, width: int = 1280, height: int = 800, dark: bool = False, touch: bool = False
+    ) -> Person:
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            has_touch=touch,
+            reduced_motion="reduce",
+        )
+        person = Person(server, context)
+        made.append(person)
+        return person
+
+    yield make
+    troubles = [trouble for person in made for trouble in person.troubles]
+    for person in made:
+        person.context.close()
+    assert not troubles, f"the page complained: {troubles}"
+
+
+@pytest.fixture
+def person(shared: LiveServer, make_person: Callable[..., Person]) -> Person:
+    return make_person(shared)

@@ -1,0 +1,93 @@
+"""What a person does with the page: opens it, writes, presses, looks.
+
+Above: the tests. Below: Playwright's page, and the server behind it for what only a program can know.
+"""
+
+import re
+from typing import Any
+
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.harness import LiveServer
+
+WAIT_MS = 10_000
+# What a browser says of itself when a server is away or refuses; the page is judged by what it shows then.
+EXPECTED = re.compile(r"Failed to load resource|ERR_CONNECTION_REFUSED|net::ERR|Password forms should")
+
+
+def limit_waits() -> None:
+    expect.set_options(timeout=WAIT_MS)
+
+
+class Person:
+    def __init__(self, server: LiveServer, context: BrowserContext) -> None:
+        self.server = server
+        self.context = context
+        context.set_default_timeout(WAIT_MS)
+        self.troubles: list[str] = []
+        """Errors of the page's scripts, and what the content policy refused."""
+        context.on("weberror", lambda error: self.troubles.append(str(error.error)))
+        context.on("console", self._hear)
+        self.page = self.new_tab(server.post("/api/login-links", expect=201)["path"])
+        expect(self.page.get_by_role("navigation", name="Sessions")).to_be_attached()
+
+    def _hear(self, message: Any) -> None:
+        if message.type == "error" and not EXPECTED.search(message.text):
+            self.troubles.append(message.text)
+
+    def new_tab(self, path: str = "/") -> Page:
+        page = self.context.new_page()
+        page.goto(self.server.url + path)
+        return page
+
+    def go(self, path: str) -> None:
+        self.page.goto(self.server.url + path)
+
+    # A conversation ------------------------------------------------------------------------------------------------
+
+    @property
+    def composer(self) -> Locator:
+        return self.page.get_by_role("textbox", name="Message", exact=True)
+
+    @property
+    def log(self) -> Locator:
+        return self.page.get_by_role("log", name="Conversation")
+
+    @property
+    def header(self) -> Locator:
+        return self.page.locator("main header").first
+
+    def open(self, session: str) -> None:
+        self.go(f"/s/{session}")
+        expect(self.log).to_be_visible()
+
+    def send(self, text: str) -> None:
+        self.composer.fill(text)
+        self.composer.press("Enter")
+
+    def start(self, text: str) -> str:
+        """A new session by its first message: its id."""
+        self.go("/new")
+        self.send(text)
+        expect(self.page).to_have_url(re.compile("/s/"))
+        return self.page.url.rsplit("/", 1)[-1]
+
+    def sees(self, text: str | re.Pattern[str]) -> None:
+        expect(self.log).to_contain_text(text)
+
+    def is_idle(self) -> None:
+        expect(self.header).to_contain_text("Idle")
+
+    def turn_menu(self, turn: int, action: str) -> None:
+        self.page.get_by_role("button", name=f"Actions for turn {turn}").click()
+        self.page.get_by_role("menuitem", name=re.compile("^" + action)).click()
+
+    def menu(self, action: str) -> None:
+        self.page.get_by_role("button", name="Session actions").click()
+        self.page.get_by_role("menuitem", name=re.compile("^" + action)).click()
+
+    def press(self, keys: str) -> None:
+        """Keys for the page, not for a field."""
+        self.page.locator("body").evaluate("() => document.activeElement && document.activeElement.blur()")
+        for key in keys.split(" "):
+            self.page.keyboard.press(key)

@@ -1,0 +1,72 @@
+"""A server with a little of everything, and the way to each of the page's views.
+
+Above: the tests that look at every view. Below: the harness. What is here is what a person would have after a day's work.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.harness import LiveServer, eventually
+
+WORK = """think The middleware checks the token in three places; one is enough.
+plan read the middleware; move the check; run the tests
+tool Bash grep -rn check_token src
+edit src/auth.py
+edit src/auth.py
+tool Read src/middleware.py
+usage 18200 2140
+say The check now lives in **one** place, `src/auth.py`. Two callers are left to change."""
+TABLE = "say | file | lines | covered | - see the [plan](https://example.org/plan) for the rest of it"
+
+
+class Day(NamedTuple):
+    """Sessions by what they show."""
+
+    work: str
+    waiting: str
+    asking: str
+    running: str
+    failed: str
+
+
+def a_day(server: LiveServer, folder: Path) -> Day:
+    folder.mkdir(exist_ok=True)
+    (folder / "README.md").write_text("# Site\n")
+    rules = [
+        {"tool": "Bash", "pattern": "git status*", "action": "allow"},
+        {"tool": "Bash", "pattern": "rm *", "action": "deny"},
+    ]
+    server.post("/api/projects", {"name": "Site", "path": str(folder), "permissions": rules}, expect=201)
+    work = server.create(title="Auth refactor", project="Site", labels=["backend"])
+    server.turn(work, WORK)
+    server.turn(work, "Hello, what can you do?")
+    server.turn(work, TABLE)
+    failed = server.create(title="Nightly build", agent="rehearsal-stream")
+    server.turn(failed, "say Building the image\ncrash 2")
+    waiting = server.create(title="Release 2.4")
+    server.send(waiting, "tool Bash npm test\nedit CHANGELOG.md\npermit Deploy")
+    asking = server.create(title="Docs")
+    server.send(asking, "ask Which style do you want? | Short | Thorough, with examples for each of the settings")
+    running = server.create(title="Flaky tests")
+    server.send(running, "plan reproduce; bisect; fix\nsay Running the suite again.\nhang")
+    for session in (waiting, asking):
+        server.prompt(session)
+    eventually(lambda: server.session(running)["state"] == "processing", "the last one works")
+    return Day(work, waiting, asking, running, failed)
+
+
+def paths(day: Day) -> dict[str, str]:
+    """Every view by its name."""
+    return {
+        "new": "/new",
+        "inbox": "/inbox",
+        "session": f"/s/{day.work}",
+        "waiting": f"/s/{day.waiting}",
+        "failed": f"/s/{day.failed}",
+        "search": "/search?q=token",
+        "usage": "/usage",
+        "agents": "/settings/agents",
+        "projects": "/settings/projects",
+        "settings": "/settings",
+        "inspector": f"/s/{day.work}/events",
+    }

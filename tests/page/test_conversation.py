@@ -1,0 +1,205 @@
+"""A conversation, driven as a person would: what is streamed is shown, prompts are answered, history is changed."""
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.harness import eventually
+from tests.page.person import Person
+
+
+def test_the_first_message_makes_a_session_and_its_answer_is_streamed_as_markdown(person: Person) -> None:
+    person.start("think Let me see.\nsay # Heading and **bold** and `code`\nusage 1200 340")
+    person.is_idle()
+    expect(person.log.get_by_role("heading", name="Heading and bold")).to_be_visible()
+    expect(person.log.locator(".md code")).to_have_text("code")
+    person.sees("Thought")
+    expect(person.log.get_by_role("separator", name="Turn 1")).to_contain_text("1.5k tokens")
+
+
+def test_a_tool_is_one_line_that_opens_and_a_run_of_them_folds(person: Person) -> None:
+    person.start("tool Bash hello\nedit notes.md\nsay between\ntool Read a\ntool Read b\ntool Read c\ntool Read d")
+    person.is_idle()
+    person.log.get_by_role("button", name=re.compile("Edited notes.md")).click()
+    expect(person.log.get_by_role("table", name="Changes in notes.md")).to_contain_text("rehearsed 1")
+    person.log.get_by_role("button", name=re.compile("Bash hello")).click()
+    person.sees("Output")
+    expect(person.log.get_by_role("button", name=re.compile("Read c"))).to_have_count(0)
+    person.log.get_by_role("button", name=re.compile("4 tools")).click()
+    expect(person.log.get_by_role("button", name=re.compile("Read c"))).to_be_visible()
+
+
+def test_the_plan_stands_beside_the_conversation(person: Person) -> None:
+    person.start("plan read; write; check")
+    beside = person.page.get_by_role("complementary", name="Plan, files and outline")
+    expect(beside).to_contain_text("write")
+    expect(beside.get_by_text("completed:")).to_have_count(3)
+
+
+def test_a_permission_is_given_by_one_key(person: Person) -> None:
+    person.start("permit Deploy")
+    expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
+    person.press("y")
+    person.sees("allowed Deploy")
+    person.sees("Allowed by you: Run Deploy")
+
+
+def test_a_permission_is_refused_with_a_reason(person: Person) -> None:
+    session = person.start("permit Deploy")
+    card = person.page.get_by_role("region", name="Permission request")
+    expect(card).to_be_visible()
+    person.press("n")
+    reason = card.get_by_role("textbox")
+    expect(reason).to_be_focused()
+    reason.fill("not on a Friday")
+    reason.press("Enter")
+    person.sees("denied Deploy")
+    answers = [event["answer"] for event in person.server.log(session) if event["type"] == "prompt_resolved"]
+    assert "not on a Friday" in str(answers)
+
+
+def test_always_is_remembered_for_the_same_request(person: Person) -> None:
+    person.start("permit Deploy")
+    person.page.get_by_role("button", name="Always").click()
+    person.sees("allowed Deploy")
+    person.is_idle()
+    person.send("permit Deploy")
+    expect(person.log.get_by_role("separator", name="Turn 2")).to_be_visible()
+    person.is_idle()
+    expect(person.log.get_by_text("allowed Deploy")).to_have_count(2)
+
+
+def test_a_question_is_answered_in_a_form(person: Person) -> None:
+    person.start("ask Which one? | Red | Blue")
+    card = person.page.get_by_role("region", name="Question")
+    card.get_by_text("Blue", exact=True).click()
+    card.get_by_role("button", name="Answer").click()
+    person.sees(re.compile("Blue.*", re.DOTALL))
+    person.is_idle()
+
+
+def test_messages_wait_in_a_queue_that_can_be_changed(person: Person) -> None:
+    person.start("hang")
+    expect(person.header).to_contain_text("Working")
+    person.send("say second")
+    person.send("say third")
+    queue = person.page.get_by_role("list", name=re.compile("Queue"))
+    expect(queue.get_by_role("listitem")).to_have_count(2)
+    queue.get_by_role("listitem").nth(1).get_by_role("button", name="Remove from the queue").click()
+    expect(queue.get_by_role("listitem")).to_have_count(1)
+    queue.get_by_role("button", name=re.compile("^Edit")).click()
+    expect(person.composer).to_have_value("say second")
+    person.composer.fill("say instead")
+    person.composer.press("Control+Enter")
+    person.sees("instead")
+    expect(person.log.get_by_role("separator", name="Turn 1")).to_contain_text("interrupted")
+
+
+def test_escape_twice_interrupts(person: Person) -> None:
+    person.start("say begun\nhang")
+    person.sees("begun")
+    expect(person.page.get_by_role("button", name="Interrupt", exact=True)).to_be_visible()
+    person.composer.press("Escape")
+    expect(person.page.get_by_text("Press Esc again")).to_be_visible()
+    person.composer.press("Escape")
+    expect(person.log.get_by_role("separator", name="Turn 1")).to_contain_text("interrupted")
+    person.is_idle()
+
+
+def test_an_agent_that_crashed_says_what_is_kept_and_can_be_retried(person: Person) -> None:
+    person.start("say kept\ncrash 3")
+    alert = person.log.get_by_role("alert")
+    expect(alert).to_contain_text("kept")
+    alert.get_by_role("button", name="Retry turn 1").click()
+    expect(person.log.get_by_role("separator", name="Turn 2")).to_be_visible()
+    person.sees("Turn 1 was taken back")
+
+
+def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
+    session = person.start("say one")
+    person.is_idle()
+    person.send("say two")
+    expect(person.log.get_by_role("separator", name="Turn 2")).to_be_visible()
+    person.is_idle()
+
+    person.turn_menu(1, "Edit in place")
+    person.log.get_by_role("textbox", name="Message").fill("say uno")
+    person.log.get_by_role("button", name="Save", exact=True).click()
+    person.sees("edited")
+
+    person.turn_menu(2, "Rewind")
+    person.sees("Turn 2 was taken back")
+    expect(person.composer).to_have_value("say two")
+    person.page.reload()
+    person.send("say drei")
+    expect(person.log.get_by_role("separator", name="Turn 3")).to_be_visible()
+    person.is_idle()
+    person.log.get_by_role("button", name="Show 1 turn").click()
+    person.sees("say two")
+
+    person.turn_menu(3, "Fork")
+    expect(person.page).not_to_have_url(re.compile(session))
+    person.sees("say uno")
+    person.sees("say drei")
+
+
+def test_the_badge_says_how_a_turn_began_and_fresh_can_be_asked_for(person: Person) -> None:
+    person.start("say one")
+    person.is_idle()
+    person.send("say two")
+    expect(person.log.get_by_role("separator", name="Turn 2")).to_contain_text("live")
+    person.is_idle()
+    person.page.get_by_role("button", name="Fresh", exact=True).click()
+    person.send("say three")
+    badge = person.log.get_by_role("separator", name="Turn 3").get_by_text("fresh with transcript")
+    expect(badge).to_have_attribute("title", re.compile("A fresh start was asked for"))
+
+
+def test_agent_model_and_mode_are_chosen_on_the_composer(person: Person) -> None:
+    session = person.start("say one")
+    person.is_idle()
+    person.page.get_by_role("button", name="Model: Rehearsal 1").click()
+    person.page.get_by_role("menuitemradio", name=re.compile("Rehearsal 2")).click()
+    expect(person.page.get_by_role("button", name="Model: Rehearsal 2")).to_be_visible()
+    person.page.get_by_role("button", name="Mode: Ask").click()
+    person.page.get_by_role("menuitemradio", name=re.compile("Auto")).click()
+    expect(person.page.get_by_role("button", name="Mode: Auto")).to_be_visible()
+    eventually(lambda: person.server.session(session)["model"] == "rehearsal-2", "the model is set")
+    person.page.get_by_role("button", name="Agent: rehearsal").click()
+    person.page.get_by_role("menuitemradio", name="rehearsal-stream").click()
+    person.send("say other")
+    expect(person.log.get_by_role("separator", name="Turn 2")).to_contain_text("rehearsal-stream")
+
+
+def test_files_are_completed_after_an_at_sign(person: Person) -> None:
+    session = person.start("edit notes.md\nedit deep/inside.txt")
+    person.is_idle()
+    person.composer.fill("look at @ins")
+    person.page.get_by_role("option", name="@deep/inside.txt").click()
+    expect(person.composer).to_have_value("look at @deep/inside.txt ")
+    person.composer.press("@")
+    expect(person.page.get_by_role("option")).to_have_count(2)
+    assert person.server.get(f"/api/sessions/{session}/files?q=notes")["files"] == ["notes.md"]
+
+
+def test_a_file_is_attached(person: Person, tmp_path: Path) -> None:
+    person.start("say one")
+    person.is_idle()
+    note = tmp_path / "note.txt"
+    note.write_text("hello")
+    person.page.locator("input[type=file]").set_input_files(note)
+    expect(person.page.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
+    person.send("say two")
+    message = person.log.get_by_role("article", name="Your message, turn 2")
+    expect(message.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
+
+
+def test_a_quiet_turn_says_for_how_long_and_can_be_interrupted(person: Person) -> None:
+    session = person.start("say begun\nhang")
+    person.sees("begun")
+    working = person.log.get_by_role("status")
+    expect(working).to_contain_text("Working for")
+    working.get_by_role("button", name="Interrupt").click()
+    person.is_idle()
+    assert person.server.session(session)["turns"][0]["stop_reason"] == "cancelled"

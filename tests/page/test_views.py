@@ -1,0 +1,121 @@
+"""Every view, light and dark, wide and narrow: pictures for people to look at, and what a program can say about them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.harness import LiveServer
+from tests.page.conftest import ARTEFACTS, CONFIG, end
+from tests.page.person import Person
+from tests.page.scenes import Day, a_day, paths
+
+AXE = Path(__file__).resolve().parents[2] / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+NARROWEST_PX = 360
+# Where an element is wider than its place on purpose: it can be scrolled on its own.
+SIDEWAYS = """() => [...document.querySelectorAll("body *")].filter((element) => {
+  const style = getComputedStyle(element);
+  if (element.closest("pre, table, .uplot, textarea") || style.visibility === "hidden") return false;
+  if (["auto", "scroll"].includes(style.overflowX)) return element.scrollWidth > element.clientWidth + 1;
+  const box = element.getBoundingClientRect();
+  return box.width > 0 && box.right > innerWidth + 1 && !element.closest("[popover], dialog, .sr-only, .truncate");
+}).map((element) => element.outerHTML.slice(0, 160))"""
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveServer, Day]]:
+    folder = tmp_path_factory.mktemp("views")
+    server = LiveServer(folder / "data", CONFIG).start()
+    yield server, a_day(server, folder / "site")
+    end(server)
+
+
+def settled(page: Page, view: str) -> None:
+    """Until what the view is about is there."""
+    signs = {
+        "new": page.get_by_role("button", name="Agent: rehearsal"),
+        "inbox": page.get_by_role("region", name="Permission request"),
+        "session": page.get_by_role("separator", name="Turn 3"),
+        "waiting": page.get_by_role("region", name="Permission request"),
+        "failed": page.get_by_role("alert"),
+        "search": page.locator("mark").first,
+        "usage": page.locator(".uplot").first,
+        "agents": page.get_by_text("not sent", exact=False).or_(
+            page.get_by_role("heading", name="rehearsal", exact=True)
+        ),
+        "projects": page.get_by_role("heading", name="Site"),
+        "settings": page.get_by_text("Server memory"),
+        "inspector": page.get_by_role("list", name="Events").get_by_role("listitem").first,
+    }
+    expect(signs[view].first).to_be_visible()
+
+
+def shoot(person: Person, name: str) -> None:
+    ARTEFACTS.mkdir(exist_ok=True)
+    person.page.screenshot(path=ARTEFACTS / f"{name}.png", animations="disabled")
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds that is serious."""
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+    found: Any = page.evaluate("async () => (await axe.run(document)).violations")
+    return [
+        f"{one['id']}: {one['help']} {[node['html'][:140] for node in one['nodes'][:3]]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_view_is_accessible_and_has_its_picture(
+    busy: tuple[LiveServer, Day], make_person: Callable[..., Person], width: int, dark: bool
+) -> None:
+    if not AXE.exists():
+        pytest.skip("needs axe-core (./run ui installs it)")
+    server, day = busy
+    person = make_person(server, width=width, height=800 if width > 1000 else 844, dark=dark, touch=width < 1000)
+    bad: dict[str, list[str]] = {}
+    for view, path in {"list": "/", **paths(day)}.items():
+        person.go(path)
+        if view != "list":
+            settled(person.page, view)
+        if view == "session":
+            person.log.get_by_role("button", name="4 tools").click()
+            person.log.get_by_role("button", name="Edited src/auth.py").first.click()
+        shoot(person, f"{view}-{width}-{'dark' if dark else 'light'}")
+        found = violations(person.page)
+        if found:
+            bad[view] = found
+    person.page.keyboard.press("Control+k")
+    expect(person.page.get_by_role("combobox", name="Command or session")).to_be_focused()
+    shoot(person, f"palette-{width}-{'dark' if dark else 'light'}")
+    bad.update({"palette": found} if (found := violations(person.page)) else {})
+    assert not bad, bad
+
+
+def test_the_sign_in_has_its_picture_and_is_accessible(
+    busy: tuple[LiveServer, Day], make_person: Callable[..., Person]
+) -> None:
+    person = make_person(busy[0], width=390)
+    person.page.request.post(busy[0].url + "/api/logout")
+    person.go("/")
+    expect(person.page.get_by_role("button", name="Sign in")).to_be_visible()
+    shoot(person, "signin-390-light")
+    assert not AXE.exists() or not violations(person.page)
+
+
+def test_no_view_scrolls_sideways_on_the_smallest_phone(
+    busy: tuple[LiveServer, Day], make_person: Callable[..., Person]
+) -> None:
+    server, day = busy
+    person = make_person(server, width=NARROWEST_PX, height=640, touch=True)
+    for view, path in {"list": "/", **paths(day)}.items():
+        person.go(path)
+        if view != "list":
+            settled(person.page, view)
+        assert person.page.evaluate("() => document.documentElement.scrollWidth") <= NARROWEST_PX, view
+        assert person.page.evaluate(SIDEWAYS) == [], view
