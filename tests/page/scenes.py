@@ -1,6 +1,6 @@
 """A server with a little of everything, and the way to each of the page's views.
 
-Above: the tests that look at every view. Below: the harness. What is here is what a person would have after a day's work.
+Above: the tests that look at every view. Below: the harness. What is here is what a person has after a day.
 """
 
 from pathlib import Path

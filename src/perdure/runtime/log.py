@@ -138,7 +138,7 @@ class Journal:
             expect=self.decided_seq if decisive else None,
             events=drafts,
             state=st.dump(decision.state) if decisive else None,
-            listed=listed(decision.state, count, self.view) if decisive else None,
+            listed=listed(decision, count, self.view) if decisive else None,
             turns=records.turns,
             hidden=records.hidden,
             receipt=receipt,

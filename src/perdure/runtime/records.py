@@ -3,13 +3,14 @@
 Above: the log puts these into the same commit. Below: the decision's state, and the view of the turn that runs.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from perdure.core import events as ev
 from perdure.core.decision import Decision
-from perdure.core.state import Session, Turn
+from perdure.core.state import Turn
 from perdure.core.view import TurnView, public_session, public_turn
 from perdure.stores.base import Listed, Phrase, Spent, TurnRow
 
@@ -80,8 +81,9 @@ def _spent(turn: Turn, said_bytes: int) -> Spent:
 LAST_LINE_CHARS = 160
 
 
-def listed(state: Session, event_count: int, view: TurnView) -> Listed:
-    shown = {**public_session(state, event_count), "last_line": last_line(view)}
+def listed(decision: Decision, event_count: int, view: TurnView) -> Listed:
+    state = decision.state
+    shown = {**public_session(state, event_count), "last_line": last_line(view, decision.events)}
     # A list shows where a session is, not what could be chosen in it.
     shown["commands"] = []
     return Listed(
@@ -99,9 +101,10 @@ def listed(state: Session, event_count: int, view: TurnView) -> Listed:
     )
 
 
-def last_line(view: TurnView) -> str:
-    """The end of what was last said, on one line."""
-    for line in reversed(view.text()[-4 * LAST_LINE_CHARS :].splitlines()):
+def last_line(view: TurnView, events: Iterable[ev.Event]) -> str:
+    """The end of what was last said, on one line. `events` are not in the view yet."""
+    said = view.text() + "".join(event.delta for event in events if isinstance(event, ev.AssistantText))
+    for line in reversed(said[-4 * LAST_LINE_CHARS :].splitlines()):
         if line.strip():
             return line.strip()[:LAST_LINE_CHARS]
     return ""

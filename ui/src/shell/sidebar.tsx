@@ -103,7 +103,7 @@ function Entry({ session, childrenOf, route, depth }: { session: Session; childr
   const current = "id" in route && route.id === session.id;
   const mark = attention(session);
   const below = childrenOf.get(session.id) ?? [];
-  const line = mark === "waiting" ? "Waiting for you" : session.last_line || session.error || "";
+  const line = (mark === "failed" && session.error) || session.last_line || "";
   return (
     <li>
       <Link to={pathOf(session.id)} aria-current={current ? "page" : undefined} data-session={session.id} className={`flex items-start gap-1.5 rounded-md py-1.5 pr-2 hover:bg-hover ${current ? "bg-hover" : ""}`} style={{ paddingLeft: 8 + depth * 16 }}>
@@ -113,10 +113,8 @@ function Entry({ session, childrenOf, route, depth }: { session: Session; childr
             <span className={`min-w-0 flex-1 truncate text-sm ${mark === "waiting" ? "font-semibold" : ""} ${session.state === "ended" ? "text-quiet" : ""}`}>{titleOf(session)}</span>
             <Ago at={session.last_active_at} className="text-xs text-quiet" />
           </span>
-          <span className={`block truncate text-xs ${mark === "failed" ? "text-red" : "text-quiet"}`}>
-            {session.agent} · {placeOf(session)}
-            {line && mark !== "waiting" ? ` · ${line}` : ""}
-          </span>
+          <span className="block truncate text-xs text-quiet">{session.agent} · {placeOf(session)}</span>
+          {line && <span className={`block truncate text-xs ${mark === "failed" ? "text-red" : "text-quiet"}`}>{line}</span>}
         </span>
       </Link>
       {below.length > 0 && <ul aria-label={`Started by ${titleOf(session)}`}>{below.map((one) => <Entry key={one.id} session={one} childrenOf={childrenOf} route={route} depth={depth + 1} />)}</ul>}

@@ -38,6 +38,7 @@ export function bytes(value: number): string {
 }
 
 export function money(value: number): string {
+  if (value === 0) return "$0";
   return value < 0.01 ? `$${value.toFixed(4)}` : `$${value.toFixed(2)}`;
 }
 

@@ -3,7 +3,7 @@
 
 import { useState } from "react";
 import { Button, Link } from "../parts/button";
-import { CopyButton } from "../parts/markdown";
+import { CopyButton, Prose } from "../parts/markdown";
 import { PageHead } from "../parts/pagehead";
 import { attempt, say } from "../shell/toast";
 import { useAgents, useCatalogue } from "../state/lists";
@@ -64,7 +64,7 @@ function AgentRow({ agent, isDefault }: { agent: Agent; isDefault: boolean }) {
         <span className="flex-1" />
         {agent.state === "ready" && <Link to={`/new?agent=${encodeURIComponent(agent.name)}`} className="text-sm text-accent underline underline-offset-2">New session</Link>}
       </div>
-      {agent.reason && <p className="mt-1 text-sm">{agent.reason}</p>}
+      {agent.reason && <Prose raw={agent.reason} className="mt-1 text-sm" />}
       <p className="mt-1 font-mono text-xs break-all text-quiet">{agent.driver}{agent.version ? ` ${agent.version}` : ""} · {agent.command.join(" ")}</p>
     </li>
   );
@@ -77,11 +77,11 @@ function KnownRow({ known }: { known: KnownAgent }) {
       <details>
         <summary className="flex flex-wrap items-baseline gap-x-3">
           <span className="font-semibold">{known.title || known.name}</span>
-          <span className="text-sm break-words text-quiet">{known.notes}</span>
+          <Prose raw={known.notes} className="text-sm text-quiet" />
         </summary>
         <dl className="mt-2 space-y-2 text-sm">
-          <div><dt className="text-xs text-quiet">Install</dt><dd className="break-words">{known.install}</dd></div>
-          {known.login && <div><dt className="text-xs text-quiet">Log in</dt><dd className="break-words">{known.login}</dd></div>}
+          <div><dt className="text-xs text-quiet">Install</dt><dd><Prose raw={known.install} /></dd></div>
+          {known.login && <div><dt className="text-xs text-quiet">Log in</dt><dd><Prose raw={known.login} /></dd></div>}
           <div>
             <dt className="flex items-center text-xs text-quiet">perdure.toml <CopyButton text={lines} /></dt>
             <dd><pre className="code overflow-x-auto rounded-md border border-line bg-sunken p-3" tabIndex={0}>{lines}</pre></dd>

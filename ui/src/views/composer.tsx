@@ -166,7 +166,8 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
         className="block max-h-[40vh] min-h-11 w-full resize-none bg-transparent px-3 pt-2.5 pb-1 outline-none focus-visible:outline-none"
       />
       <div className="flex flex-wrap items-center gap-1 px-2 pb-2">
-        <div className="flex min-w-0 flex-1 flex-wrap items-center gap-1">{chips}</div>
+        <div className="flex min-w-0 flex-1 flex-wrap items-center gap-x-1 max-sm:basis-full">{chips}</div>
+        <span className="flex-1 sm:hidden" />
         <input ref={chooser} type="file" multiple hidden onChange={(event) => (void attach(event.target.files ?? []), (event.target.value = ""))} />
         <IconButton icon="clip" label="Attach files" onClick={() => chooser.current?.click()} disabled={!!disabled} />
         {busy && (

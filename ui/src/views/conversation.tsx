@@ -45,7 +45,7 @@ export function Conversation({ store, state, actions, onRewound, ref }: Props) {
   const [open, setOpen] = useState<Set<string>>(() => new Set());
   const outbox = useOutbox();
   const rows = useMemo(() => maker.current!.rows(state, open, outbox, store.earlier), [state, open, outbox, store]);
-  const { scroller, list, following, away, toEnd, begin } = useFollowing(store, rows);
+  const { scroller, list, following, away, toEnd, begin, look } = useFollowing(store, rows);
 
   useImperativeHandle(ref, () => ({
     toEnd,
@@ -61,12 +61,14 @@ export function Conversation({ store, state, actions, onRewound, ref }: Props) {
   }));
 
   const toggle = useCallback((key: string) => {
+    // What is opened must not be carried away by following the end.
+    look();
     setOpen((before) => {
       const next = new Set(before);
       if (!next.delete(key)) next.add(key);
       return next;
     });
-  }, []);
+  }, [look]);
 
   const busy = state.session?.state === "processing";
   const workdir = state.session?.workdir ?? "";
@@ -156,7 +158,18 @@ function useFollowing(store: SessionStore, rows: Row[]) {
   }, [set, pin]);
   const begin = useCallback(() => set(false, length.current), [set]);
 
-  useLayoutEffect(pin, [rows, pin]);
+  /** The person looks at something: stay, and follow again only if that is still the end. */
+  const look = useCallback(() => {
+    begin();
+    requestAnimationFrame(() =>
+      requestAnimationFrame(() => {
+        const element = scroller.current;
+        if (element && element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX) set(true, 0);
+      }),
+    );
+  }, [begin, set]);
+
+  useLayoutEffect(pin, [rows.length, pin]);
 
   useEffect(() => {
     const element = scroller.current!;
@@ -222,7 +235,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     };
   }, [store]);
 
-  return { scroller, list, following, away: following ? 0 : Math.max(0, rows.length - seen), toEnd, begin };
+  return { scroller, list, following, away: following ? 0 : Math.max(0, rows.length - seen), toEnd, begin, look };
 }
 
 function OutgoingRow({ message }: { message: Outgoing }) {

@@ -81,7 +81,7 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
             <Button tone="primary" disabled={busy} onClick={() => void create({ text: REHEARSAL, agent: "rehearsal", title: "A rehearsal" })}>Start the rehearsal</Button>
           </section>
         ) : (
-          <p className="mt-3 text-sm text-quiet">Enter sends, Shift+Enter makes a new line. Ctrl+K finds everything else.</p>
+          <p className="mt-3 text-sm text-quiet max-md:hidden">Enter sends, Shift+Enter makes a new line. Ctrl+K finds everything else.</p>
         )}
       </div>
     </div>

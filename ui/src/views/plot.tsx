@@ -30,7 +30,7 @@ export function Plot({ axis, lines, show, label }: Props) {
           cursor: { y: false, points: { size: 6 } },
           legend: { show: false },
           scales: { x: { time: true }, y: { range: (_, __, max) => [0, Math.max(1e-9, max * 1.1) || 1] } },
-          axes: [{ ...common, size: 24, grid: { show: false } }, { ...common, size: 52, values: (_, splits) => splits.map((value) => show(value)) }],
+          axes: [{ ...common, size: 24, grid: { show: false }, values: (_, splits) => splits.map((at) => new Date(at * 1000).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" })) }, { ...common, size: 52, values: (_, splits) => splits.map((value) => show(value)) }],
           series: [{}, ...lines.map((line, index) => ({ label: line.name, stroke: colour(SERIES_COLOURS[index] ?? "--accent"), width: 1.5, points: { show: axis.length < 10 } }))],
         },
         [axis.map((day) => Date.parse(day) / 1000), ...lines.map((line) => line.values)],

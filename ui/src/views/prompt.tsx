@@ -49,7 +49,7 @@ export function PromptCard({ session, prompt, workdir, diff, denying = 0 }: Prop
     <section aria-label={prompt.kind === "permission" ? "Permission request" : "Question"} data-prompt={prompt.prompt_id} className="rounded-lg border border-amber-line bg-amber-soft p-3">
       <div className="mb-2 flex items-baseline justify-between gap-3">
         <h3 className="min-w-0 text-sm font-semibold break-words">
-          {prompt.kind === "permission" ? <>{prompt.title || prompt.tool || "The agent asks for permission"}?</> : prompt.title || "The agent has a question"}
+          {prompt.kind === "permission" ? <>{prompt.title || prompt.tool || "The agent asks for permission"}?</> : prompt.title && prompt.title !== prompt.questions[0]?.question ? prompt.title : "The agent has a question"}
         </h3>
         <Ago at={prompt.asked_at} className="text-xs text-amber" />
       </div>

@@ -61,7 +61,7 @@ export default function Search({ q }: { q: string }) {
           {found?.map((session) => (
             <li key={session.id}>
               <Link to={pathOf(session.id)} className="flex gap-2 rounded-md px-2 py-3 hover:bg-hover">
-                <Dot state={attention(session)} />
+                <span className="pt-1"><Dot state={attention(session)} /></span>
                 <span className="min-w-0 flex-1">
                   <span className="flex items-baseline gap-2">
                     <span className="min-w-0 flex-1 truncate font-medium">{titleOf(session)}</span>

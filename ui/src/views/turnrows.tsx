@@ -18,9 +18,16 @@ export interface TurnActions {
   fork: (turn: Turn) => void;
 }
 
+const SHOWN_LINES = 12;
+const SHOWN_CHARS = 1600;
+
 export const MessageRow = memo(function MessageRow({ turn, actions, busy }: { turn: Turn; actions: TurnActions; busy: boolean }) {
   const [editing, setEditing] = useState<string | null>(null);
+  const [whole, setWhole] = useState(false);
   const message = turn.message!;
+  const lines = message.text.split("\n");
+  const long = lines.length > SHOWN_LINES + 4 || message.text.length > SHOWN_CHARS * 1.5;
+  const first = lines.slice(0, SHOWN_LINES).join("\n").slice(0, SHOWN_CHARS) + " …";
   const items: MenuItem[] = [
     { label: "Copy", icon: "copy", run: () => void navigator.clipboard?.writeText(message.text) },
     { label: "Edit in place", icon: "pencil", hint: "Changes what was said; later turns stay", disabled: busy, run: () => setEditing(message.text) },
@@ -43,7 +50,10 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy }: { tu
         )}
       </header>
       {editing === null ? (
-        <div className="max-w-[76ch] break-words whitespace-pre-wrap">{message.text}</div>
+        <>
+          <div className="max-w-[76ch] break-words whitespace-pre-wrap">{long && !whole ? first : message.text}</div>
+          {long && <button type="button" aria-expanded={whole} className="mt-1 text-xs text-quiet underline underline-offset-2 hover:text-text" onClick={() => setWhole(!whole)}>{whole ? "Show less" : `Show all ${plural(lines.length, "line")}`}</button>}
+        </>
       ) : (
         <form
           className="mt-1 space-y-2"
@@ -192,16 +202,11 @@ export function ResolvedRow({ part, prompt }: { part: ResolvedPart; prompt: Prom
 export function AskedRow({ prompt }: { prompt: Prompt | null }) {
   return (
     <p className="flex max-w-[92ch] items-center gap-2 py-1 pl-1 text-sm text-amber">
-      <span className="size-2 shrink-0 rounded-full bg-amber-line" />
+      <span className="size-2 shrink-0 rounded-full bg-amber-mark" />
       <span className="min-w-0 break-words">Waiting for you: {prompt ? prompt.title || prompt.questions[0]?.question : "a prompt"}</span>
     </p>
   );
 }
-
-const WHAT_TO_DO: Record<string, string> = {
-  agent_crashed: "What it said is kept. Retry the turn, or send the next message: the agent is started again.",
-  crashed: "What it said is kept. Retry the turn, or send the next message: the agent is started again.",
-};
 
 export const Notice = memo(function Notice({ part, turn, onRetry }: { part: NoticePart; turn: Turn; onRetry: (() => void) | null }) {
   if (part.type === "system") return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.message}</p>;
@@ -212,7 +217,7 @@ export const Notice = memo(function Notice({ part, turn, onRetry }: { part: Noti
   return (
     <div role="alert" className="my-2 max-w-[92ch] rounded-lg border border-line bg-red-soft px-3 py-2 text-sm">
       <p className="font-medium break-words text-red">{part.message}</p>
-      <p className="mt-1 text-text">{WHAT_TO_DO[part.code ?? ""] ?? "What was said is kept, and the session goes on: retry this turn or send the next message."}</p>
+      {!/kept|retry|again|send a message/i.test(part.message ?? "") && <p className="mt-1 text-text">What was said is kept, and the session goes on: retry this turn or send the next message.</p>}
       {part.detail && (
         <details className="mt-1">
           <summary className="text-xs text-quiet">Details</summary>

@@ -28,7 +28,7 @@ export function Working({ state }: { state: State }) {
   }
   return (
     <div className="my-3 flex max-w-[92ch] items-center gap-3 text-sm text-quiet" role="status" aria-live="off">
-      <span className={`size-2 shrink-0 rounded-full ${waits ? "bg-amber-line" : "pulse bg-accent"}`} />
+      <span className={`size-2 shrink-0 rounded-full ${waits ? "bg-amber-mark" : "pulse bg-accent"}`} />
       <span className={`tabular-nums ${waits ? "text-amber" : ""}`}>{words}</span>
       <Button tone="quiet" icon="stop" onClick={() => void interrupt(state.id)}>Interrupt</Button>
     </div>

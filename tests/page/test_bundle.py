@@ -1,0 +1,64 @@
+"""The built page in the package is what the sources build, and is served without Node."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "ui"
+BUILT = ROOT / "src" / "perdure" / "web" / "page"
+STALE = "the page's bundle is out of date: run ./run ui and commit what it builds"
+BUILD_LIMIT_S = 100
+
+
+def digest(folder: Path) -> str:
+    """As ui/vite.config.ts computes it."""
+    found = hashlib.sha256()
+    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    for path in sorted(str(path) for path in paths if path.parts[0] not in ("node_modules", "test")):
+        found.update(path.encode() + b"\0" + (folder / path).read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def test_the_bundle_was_made_from_these_sources() -> None:
+    assert (BUILT / "digest.txt").read_text().strip() == digest(SOURCES), STALE
+
+
+def test_a_change_of_the_sources_is_noticed(tmp_path: Path) -> None:
+    copy = tmp_path / "ui"
+    shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("node_modules"))
+    assert digest(copy) == digest(SOURCES)
+    with (copy / "src" / "main.tsx").open("a") as file:
+        file.write("// one more line\n")
+    assert digest(copy) != digest(SOURCES)
+
+
+@pytest.mark.needs("npm")
+def test_building_the_sources_gives_the_same_bytes(tmp_path: Path) -> None:
+    if not (SOURCES / "node_modules").exists():
+        pytest.skip("the page's build tools are not installed (./run ui)")
+    subprocess.run(
+        ["npx", "vite", "build", "--outDir", str(tmp_path / "built"), "--emptyOutDir"],
+        cwd=SOURCES,
+        check=True,
+        capture_output=True,
+        timeout=BUILD_LIMIT_S,
+        env={**os.environ, "NODE_ENV": "production"},
+    )
+    fresh = {path.name: path.read_bytes() for path in (tmp_path / "built").iterdir()}
+    kept = {path.name: path.read_bytes() for path in BUILT.iterdir()}
+    assert fresh == kept, STALE
+
+
+@pytest.mark.needs("npm")
+def test_the_page_s_own_unit_tests_pass() -> None:
+    if not (SOURCES / "node_modules").exists():
+        pytest.skip("the page's build tools are not installed (./run ui)")
+    done = subprocess.run(
+        ["npm", "run", "--silent", "test"], cwd=SOURCES, capture_output=True, text=True, timeout=BUILD_LIMIT_S
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

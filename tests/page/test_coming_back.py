@@ -1,0 +1,133 @@
+"""Reload, a lost network, a killed server: the view is right again at once, and nothing is lost or doubled."""
+
+import re
+import time
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from tests.harness import LiveServer
+from tests.page.person import Person
+
+BACK_LIMIT_S = 1.0
+
+
+def shown_text(person: Person) -> str:
+    """All words of the answers, as they stand in the page."""
+    return " ".join(person.log.locator(".md").all_inner_texts())
+
+
+def test_a_server_killed_in_the_middle_of_a_turn_costs_nothing(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    session = person.start("stream 400 10\nsay finished")
+    person.sees("w40 ")
+    server.kill()
+    expect(person.page.get_by_text("Reconnecting, last event")).to_be_visible()
+    server.restart()
+    begun = time.monotonic()
+    expect(person.page.get_by_text("Reconnecting, last event")).to_have_count(0)
+    assert time.monotonic() - begun < BACK_LIMIT_S + 1
+    person.is_idle()
+    person.sees("finished")
+    words = [word for word in shown_text(person).split() if re.fullmatch(r"w\d+", word)]
+    assert words == [f"w{number}" for number in range(400)]
+    assert shown_text(person).split() == server.text(session, 1).split()
+
+
+def test_a_message_sent_while_the_server_is_away_arrives_once(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    session = person.start("say one")
+    person.is_idle()
+    server.kill()
+    person.send("say two")
+    expect(person.log.get_by_role("article", name="Message on its way")).to_be_visible()
+    person.page.wait_for_timeout(0)
+    server.restart()
+    expect(person.log.get_by_role("separator", name="Turn 2")).to_be_visible()
+    person.is_idle()
+    expect(person.log.get_by_role("article", name="Message on its way")).to_have_count(0)
+    assert [turn["message"]["text"] for turn in server.transcript(session)] == ["say one", "say two"]
+
+
+def test_a_reload_keeps_the_draft_and_shows_the_same(person: Person) -> None:
+    person.start("say one\nstream 50")
+    person.is_idle()
+    before = shown_text(person)
+    person.composer.fill("half a thou")
+    person.page.reload()
+    expect(person.composer).to_have_value("half a thou")
+    person.sees("w49")
+    assert shown_text(person) == before
+
+
+def test_a_reload_in_the_middle_of_a_turn_loses_nothing(person: Person) -> None:
+    person.start("stream 200 10\nsay finished")
+    person.sees("w20 ")
+    person.page.reload()
+    person.is_idle()
+    person.sees("finished")
+    words = [word for word in shown_text(person).split() if re.fullmatch(r"w\d+", word)]
+    assert words == [f"w{number}" for number in range(200)]
+
+
+def test_a_lost_network_is_said_and_made_up_for(server: LiveServer, make_person: Callable[..., Person]) -> None:
+    person = make_person(server)
+    session = person.start("say one")
+    person.is_idle()
+    server.kill()
+    expect(person.page.get_by_text("Reconnecting, last event")).to_be_visible()
+    expect(person.page.locator("#favicon")).to_have_attribute("href", "/page/icon-lost.svg")
+    server.restart()
+    server.turn(session, "say said meanwhile")
+    person.sees("said meanwhile")
+    expect(person.log.get_by_role("separator")).to_have_count(2)
+
+
+def test_what_is_scrolled_to_stays_while_more_comes(person: Person) -> None:
+    person.start("stream 1500")
+    person.is_idle()
+    person.log.hover()
+    person.page.mouse.wheel(0, -500)
+    expect(person.log).to_have_attribute("data-following", "false")
+    before = person.log.evaluate("(element) => element.scrollTop")
+    person.composer.fill("")
+    person.server.send(person.page.url.rsplit("/", 1)[-1], "stream 500")
+    expect(person.page.get_by_role("button", name=re.compile(r"\d+ new"))).to_be_visible()
+    assert abs(person.log.evaluate("(element) => element.scrollTop") - before) < 4
+    person.page.get_by_role("button", name=re.compile(r"\d+ new")).click()
+    person.sees("w499")
+
+
+def test_eight_tabs_are_all_live_and_can_all_send(server: LiveServer, make_person: Callable[..., Person]) -> None:
+    person = make_person(server)
+    session = person.start("say one")
+    person.is_idle()
+    others = [server.create(title=f"Session {number}") for number in range(7)]
+    tabs = [person.page, *(person.new_tab(f"/s/{other}") for other in others)]
+    for tab in tabs:
+        expect(tab.get_by_role("textbox", name="Message", exact=True)).to_be_visible()
+    for number, one in enumerate([session, *others]):
+        server.send(one, f"say from outside {number}")
+    for number, tab in enumerate(tabs):
+        expect(tab.get_by_role("log")).to_contain_text(f"from outside {number}")
+    for number, tab in enumerate(tabs):
+        box = tab.get_by_role("textbox", name="Message", exact=True)
+        box.fill(f"say from tab {number}")
+        box.press("Enter")
+    for number, tab in enumerate(tabs):
+        expect(tab.locator(".md", has_text=f"from tab {number}")).to_be_visible()
+
+
+def test_two_tabs_of_one_session_show_the_same(person: Person) -> None:
+    session = person.start("say one")
+    person.is_idle()
+    second = person.new_tab(f"/s/{session}")
+    expect(second.get_by_role("log")).to_contain_text("one")
+    person.send("stream 100 5\nsay the end")
+    for tab in (person.page, second):
+        expect(tab.locator(".md", has_text="the end")).to_be_visible()
+        assert " ".join(tab.locator(".md").all_inner_texts()).count("w99") == 1

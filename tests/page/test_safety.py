@@ -1,0 +1,126 @@
+"""Whatever agents, files and people write is shown as what it is: nothing runs, nothing is loaded from elsewhere."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.harness import LiveServer
+from tests.page.conftest import CONFIG, end
+from tests.page.person import Person
+
+ATTACKS = [
+    "<img src=x onerror=window.hit=1>",
+    "<script>window.hit=1</script>",
+    "<svg/onload=window.hit=1>",
+    "[link](javascript:window.hit=1)",
+    '<a href="javascript:window.hit=1">press</a>',
+    '<iframe srcdoc="<script>parent.hit=1</script>"></iframe>',
+    "![picture](https://elsewhere.example/x.png)",
+    '<style>*{background:url("https://elsewhere.example/x")}</style>',
+    '<form action="https://elsewhere.example/"><button>send</button></form>',
+    '"><img src=x onerror=window.hit=1>',
+    "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=x onerror=window.hit=1&gt;'>",
+]
+NASTY_NAME = "<img src=x onerror=window.hit=1>"
+
+
+@pytest.fixture(scope="module")
+def nasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server whose agent, project and files have names that try to break out."""
+    folder = tmp_path_factory.mktemp("nasty")
+    command = json.dumps(["python3", "-m", "perdure.rehearsal", "--acp"])
+    config = CONFIG + f'[agents.{json.dumps(NASTY_NAME)}]\ndriver = "acp"\ncommand = {command}\n'
+    server = LiveServer(folder / "data", config).start()
+    place = folder / "<b>place"
+    place.mkdir()
+    server.post("/api/projects", {"name": NASTY_NAME, "path": str(place)}, expect=201)
+    yield server
+    end(server)
+
+
+def unhurt(person: Person, foreign: list[str]) -> None:
+    assert person.page.evaluate("() => window.hit") is None
+    assert foreign == []
+
+
+def test_attacks_in_messages_tools_titles_diffs_and_names_do_nothing(
+    nasty: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(nasty)
+    foreign: list[str] = []
+    person.context.on(
+        "request",
+        lambda request: None if request.url.startswith((nasty.url, "data:", "blob:")) else foreign.append(request.url),
+    )
+    session = nasty.create(title=NASTY_NAME, labels=[NASTY_NAME])
+    Path(nasty.session(session)["workdir"], "old.html").write_text("\n".join(ATTACKS))
+    lines = [f"say {attack}\nthink {attack}\ntool Bash {attack}\nplan {attack}; b" for attack in ATTACKS]
+    nasty.turn(session, "\n".join([*lines, "edit old.html", "edit <img src=x onerror=window.hit=1>.txt"]))
+    nasty.send(session, f"ask {ATTACKS[0]} | {ATTACKS[1]} | {ATTACKS[9]}")
+    nasty.prompt(session)
+    person.open(session)
+    expect(person.page.get_by_role("region", name="Question")).to_be_visible()
+    for button in person.log.get_by_role("button", expanded=False).all():
+        button.click()
+    unhurt(person, foreign)
+    for path in (
+        "/inbox",
+        "/search?q=window.hit",
+        "/settings/agents",
+        "/settings/projects",
+        "/",
+        f"/s/{session}/events",
+    ):
+        person.go(path)
+        expect(person.page.get_by_role("navigation", name="Sessions")).to_contain_text(NASTY_NAME)
+        unhurt(person, foreign)
+    links = person.page.evaluate("() => [...document.links].map((a) => a.protocol)")
+    assert set(links) <= {"http:"}
+
+
+def test_a_link_of_an_agent_opens_elsewhere_without_a_way_back(person: Person) -> None:
+    person.start("say See [the docs](https://example.org/a)")
+    link = person.log.get_by_role("link", name="the docs")
+    expect(link).to_have_attribute("rel", "noopener noreferrer nofollow")
+    expect(link).to_have_attribute("target", "_blank")
+
+
+def test_the_policy_is_strict_and_holds_inline_scripts_off(person: Person) -> None:
+    policy = person.page.request.get(person.server.url + "/").headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    person.page.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.hit = 1'; document.head.append(s); }"
+    )
+    assert person.page.evaluate("() => window.hit") is None
+    assert any("Content Security Policy" in trouble for trouble in person.troubles)
+    person.troubles.clear()
+
+
+def test_the_sign_in_link_works_once_and_leaves_no_trace_in_the_address(
+    shared: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(shared)
+    assert "login" not in person.page.url
+    path = shared.post("/api/login-links", expect=201)["path"]
+    person.page.request.post(shared.url + "/api/logout")
+    person.go("/")
+    expect(person.page.get_by_role("button", name="Sign in")).to_be_visible()
+    person.page.get_by_label("Link or token").fill("wrong")
+    person.page.get_by_role("button", name="Sign in").click()
+    expect(person.page.get_by_role("alert")).to_contain_text("perdure login")
+    person.page.get_by_label("Link or token").fill(shared.url + path)
+    person.page.get_by_role("button", name="Sign in").click()
+    expect(person.page.get_by_role("navigation", name="Sessions")).to_be_visible()
+
+
+def test_the_server_s_token_signs_in_too(shared: LiveServer, make_person: Callable[..., Person]) -> None:
+    person = make_person(shared)
+    person.page.request.post(shared.url + "/api/logout")
+    person.go("/inbox")
+    person.page.get_by_label("Link or token").fill("test-token")
+    person.page.get_by_role("button", name="Sign in").click()
+    expect(person.page.get_by_role("heading", name="Inbox")).to_be_visible()

@@ -1,0 +1,211 @@
+"""The list of sessions, the inbox, search, and everything by keyboard."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.harness import LiveServer, eventually
+from tests.page.person import Person
+
+
+def sidebar(person: Person, name: str) -> "object":
+    return person.page.get_by_role("navigation", name="Sessions").get_by_role("link", name=re.compile(name))
+
+
+def test_the_first_visit_offers_a_rehearsal_that_shows_everything(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    person.page.get_by_role("button", name="Start the rehearsal").click()
+    expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
+    expect(person.log.get_by_role("button", name=re.compile("Edited notes.md"))).to_be_visible()
+    person.page.get_by_role("button", name="Allow").click()
+    person.sees("That was a rehearsal")
+
+
+def test_the_list_is_live_and_grouped_by_what_a_person_cares_about(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    waiting, working = server.create(title="Needs me"), server.create(title="Goes on")
+    server.send(waiting, "permit Deploy")
+    server.send(working, "hang")
+    navigation = person.page.get_by_role("navigation", name="Sessions")
+    expect(navigation.get_by_role("region", name="Waiting for you")).to_contain_text("Needs me")
+    expect(navigation.get_by_role("region", name="Working")).to_contain_text("Goes on")
+    expect(person.page).to_have_title(re.compile(r"^\(1\)"))
+    expect(person.page.locator("#favicon")).to_have_attribute("href", "/page/icon-waiting.svg")
+    server.post(f"/api/sessions/{waiting}/prompts/{server.prompt(waiting)['prompt_id']}", {"cancel": True})
+    expect(navigation.get_by_role("region", name="Waiting for you")).to_have_count(0)
+    expect(person.page.locator("#favicon")).to_have_attribute("href", "/page/icon-working.svg")
+    server.post(f"/api/sessions/{working}/abort")
+    expect(navigation.get_by_role("region", name="Today")).to_contain_text("Goes on")
+    expect(person.page).to_have_title("Perdure")
+
+
+def test_the_inbox_answers_prompts_of_all_sessions(server: LiveServer, make_person: Callable[..., Person]) -> None:
+    person = make_person(server)
+    first, second = server.create(title="First"), server.create(title="Second")
+    server.send(first, "permit Deploy")
+    server.send(second, "ask Which? | Red | Blue")
+    person.go("/inbox")
+    card = person.page.get_by_role("region", name="Second").get_by_role("region", name="Question")
+    card.get_by_text("Red", exact=True).click()
+    card.get_by_role("button", name="Answer").click()
+    expect(person.page.get_by_role("region", name="Second")).to_have_count(0)
+    person.press("y")
+    expect(person.page.get_by_text("Nothing waits for you")).to_be_visible()
+    server.wait_idle(first)
+    assert "allowed Deploy" in server.text(first, 1)
+
+
+def test_a_session_is_renamed_labelled_archived_brought_back_and_erased(person: Person) -> None:
+    session = person.start("say one")
+    person.is_idle()
+    person.menu("Rename")
+    person.page.get_by_role("textbox", name="Title").fill("A better name")
+    person.page.get_by_role("button", name="Save").click()
+    expect(person.page.get_by_role("heading", name="A better name")).to_be_visible()
+    expect(person.page.get_by_role("navigation", name="Sessions")).to_contain_text("A better name")
+    person.menu("Labels")
+    person.page.get_by_role("textbox", name=re.compile("Labels")).fill("one, two")
+    person.page.get_by_role("button", name="Save").click()
+    expect(person.header).to_contain_text("#two")
+    person.menu("Archive")
+    expect(person.page.get_by_role("navigation", name="Sessions")).not_to_contain_text("A better name")
+    person.menu("Bring back")
+    expect(person.page.get_by_role("navigation", name="Sessions")).to_contain_text("A better name")
+    person.menu("Erase")
+    person.page.get_by_role("dialog").get_by_role("button", name="Erase").click()
+    expect(person.page.get_by_role("navigation", name="Sessions")).not_to_contain_text("A better name")
+    assert person.server.http.get(f"/api/sessions/{session}").status_code == 404
+
+
+def test_a_stopped_session_says_so_and_can_be_forked(person: Person) -> None:
+    person.start("say kept words")
+    person.is_idle()
+    person.menu("End session")
+    expect(person.header).to_contain_text("Ended: stopped")
+    expect(person.composer).to_be_disabled()
+    person.menu("Fork")
+    expect(person.composer).to_be_enabled()
+    person.sees("kept words")
+
+
+def test_a_session_that_is_not_there_is_said(person: Person) -> None:
+    person.go("/s/s_none")
+    expect(person.page.get_by_role("heading", name="This session is not there")).to_be_visible()
+
+
+def test_search_shows_the_hit_in_its_place(person: Person) -> None:
+    person.start("say the quick xylophone jumps")
+    person.is_idle()
+    person.press("/")
+    person.page.get_by_role("searchbox", name="Words to find").fill("xylophone")
+    expect(person.page.locator("mark").first).to_have_text("xylophone")
+    person.page.get_by_role("list", name="Found sessions").get_by_role("link").first.click()
+    person.sees("xylophone")
+
+
+def test_the_list_is_filtered(server: LiveServer, make_person: Callable[..., Person]) -> None:
+    person = make_person(server)
+    server.create(title="Blue", labels=["sea"])
+    server.create(title="Green", agent="rehearsal-stream")
+    navigation = person.page.get_by_role("navigation", name="Sessions")
+    expect(navigation).to_contain_text("Green")
+    person.page.get_by_role("button", name="Filter sessions").click()
+    person.page.get_by_role("menuitemradio", name="Label sea").click()
+    expect(navigation).not_to_contain_text("Green")
+    expect(navigation).to_contain_text("Blue")
+
+
+def test_everything_is_done_by_keyboard(person: Person) -> None:
+    person.press("c")
+    expect(person.composer).to_be_focused()
+    person.page.keyboard.type("permit Deploy")
+    person.page.keyboard.press("Enter")
+    expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
+    person.press("g i")
+    expect(person.page.get_by_role("heading", name="Inbox")).to_be_visible()
+    person.press("g w")
+    person.press("y")
+    person.sees("allowed Deploy")
+    person.press("r")
+    person.page.keyboard.type("By hand")
+    person.page.keyboard.press("Enter")
+    expect(person.page.get_by_role("heading", name="By hand")).to_be_visible()
+    person.press("Control+k")
+    person.page.keyboard.type("usag")
+    person.page.keyboard.press("Enter")
+    expect(person.page.get_by_role("heading", name="Usage")).to_be_visible()
+    person.press("j")
+    expect(person.page).to_have_url(re.compile("/s/"))
+    person.press("i")
+    expect(person.composer).to_be_focused()
+    person.press("?")
+    expect(person.page.get_by_role("dialog", name="Keyboard")).to_contain_text("Allow always")
+    person.page.keyboard.press("Escape")
+    person.page.get_by_role("button", name="Session actions").focus()
+    person.page.keyboard.press("Enter")
+    person.page.keyboard.press("ArrowDown")
+    person.page.keyboard.press("Escape")
+    expect(person.page.get_by_role("button", name="Session actions")).to_be_focused()
+
+
+def test_projects_and_their_rules_are_made_and_used(
+    server: LiveServer, make_person: Callable[..., Person], tmp_path: Path
+) -> None:
+    person = make_person(server)
+    place = tmp_path / "place"
+    place.mkdir()
+    person.go("/settings/projects")
+    person.page.get_by_role("button", name="New project").click()
+    person.page.get_by_label("Name").fill("Garden")
+    person.page.get_by_label("Directory on the server").fill(str(place))
+    person.page.get_by_role("button", name="Make").click()
+    person.page.get_by_role("button", name="Add a rule").click()
+    person.page.get_by_label("Rule 1: tool").fill("Deploy")
+    person.page.get_by_role("button", name="Save").click()
+    expect(person.page.get_by_text("Saved.")).to_be_visible()
+    person.page.get_by_role("link", name="New session").last.click()
+    expect(person.page.get_by_role("button", name="Project: Garden")).to_be_visible()
+    person.send("permit Deploy")
+    person.sees("Allowed by a rule")
+
+
+def test_notifications_tell_of_prompts_and_ends(server: LiveServer, make_person: Callable[..., Person]) -> None:
+    person = make_person(server)
+    person.context.grant_permissions(["notifications"])
+    person.context.add_init_script(
+        "window.notes = []; window.Notification = class { static permission = 'granted';"
+        "static requestPermission = async () => 'granted'; constructor(title, given) { window.notes.push([title, given.body]); } }"
+    )
+    person.go("/settings")
+    person.page.get_by_role("button", name="Turn notifications on").click()
+    expect(person.page.get_by_role("button", name="Turn notifications off")).to_be_visible()
+    session = server.create(title="Elsewhere")
+    server.send(session, "permit Deploy")
+    server.prompt(session)
+    eventually(lambda: person.page.evaluate("() => window.notes.length") == 1, "one notification")
+    assert person.page.evaluate("() => window.notes") == [["Elsewhere", "Waiting for you: Run Deploy"]]
+
+
+def test_the_settings_show_the_server_and_a_code_for_the_phone(person: Person) -> None:
+    person.go("/settings")
+    expect(person.page.get_by_text("Server memory")).to_be_visible()
+    person.page.get_by_role("button", name="Show a code for the phone").click()
+    expect(person.page.get_by_role("img", name="Code that signs a phone in")).to_be_visible()
+    expect(person.page.get_by_text("#login=")).to_be_visible()
+    person.page.get_by_role("radio", name="Dark").check()
+    expect(person.page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_the_inspector_shows_what_is_stored(person: Person) -> None:
+    session = person.start("say one")
+    person.is_idle()
+    person.go(f"/s/{session}/events")
+    person.page.get_by_role("combobox").select_option("turn_end")
+    person.page.get_by_role("list", name="Events").get_by_role("button").click()
+    expect(person.page.get_by_role("list", name="Events")).to_contain_text('"stop_reason": "end_turn"')

@@ -1,0 +1,158 @@
+"""As fast with a hundred thousand events as with ten: frames, memory, following the end, measured in the browser."""
+
+import gzip
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.harness import LiveServer
+from tests.page.person import Person
+
+FRAME_LIMIT_MS = 20.0
+HEAP_LIMIT_BYTES = 160 * 1024 * 1024
+FIRST_LOAD_LIMIT_BYTES = 250_000
+INTERACTIVE_LIMIT_MS = 1000
+# Two figures for each frame: the time since the one before, and the work that the page did for it (from its callbacks to
+# after its layout). A machine that runs other things drops frames whatever the page does, so the first is judged only
+# where there is a processor to spare.
+START = """() => {
+  const frames = [], work = [], channel = new MessageChannel();
+  let last = performance.now(), begun = 0;
+  channel.port1.onmessage = () => work.push(performance.now() - begun);
+  const step = (now) => {
+    frames.push(now - last);
+    last = now;
+    begun = performance.now();
+    channel.port2.postMessage(0);
+    window.__timer = requestAnimationFrame(step);
+  };
+  window.__frames = frames;
+  window.__work = work;
+  window.__timer = requestAnimationFrame(step);
+}"""
+STOP = """() => {
+  cancelAnimationFrame(window.__timer);
+  return { frames: window.__frames.slice(2), work: window.__work.slice(2) };
+}"""
+AT_END = """(element) => element.scrollHeight - element.scrollTop - element.clientHeight < 40"""
+
+
+def percentile_95(frames: list[float]) -> float:
+    return sorted(frames)[int(len(frames) * 0.95)]
+
+
+def is_smooth(person: Person, work: Callable[[], None]) -> int:
+    """Do it, and hold the frames meanwhile against the limit: how many there were."""
+    person.page.evaluate(START)
+    work()
+    figures = person.page.evaluate(STOP)
+    frames, spent = percentile_95(figures["frames"]), percentile_95(figures["work"])
+    print(f"{len(figures['frames'])} frames, p95 {frames:.1f} ms apart, p95 {spent:.1f} ms of work each")
+    assert spent <= FRAME_LIMIT_MS
+    assert frames <= FRAME_LIMIT_MS or os.getloadavg()[0] > (os.cpu_count() or 1) / 2
+    return len(figures["frames"])
+
+
+def heap_bytes(person: Person) -> int:
+    session = person.context.new_cdp_session(person.page)
+    session.send("HeapProfiler.collectGarbage")
+    figures: Any = session.send("Performance.getMetrics") if session.send("Performance.enable") is not None else {}
+    return int(next(one["value"] for one in figures["metrics"] if one["name"] == "JSHeapUsedSize"))
+
+
+def streamed(server: LiveServer, person: Person, count: int) -> None:
+    session = server.create(title="Long")
+    person.open(session)
+
+    def work() -> None:
+        server.send(session, f"stream {count} 1\nsay the very end")
+        person.log.locator(".md", has_text="the very end").wait_for(timeout=count * 4 + 20_000)
+
+    assert is_smooth(person, work) > count / 100
+    assert heap_bytes(person) < HEAP_LIMIT_BYTES
+    expect(person.log).to_have_attribute("data-following", "true")
+    assert person.log.evaluate(AT_END)
+    assert person.log.locator("article, .md").count() < 200, "only what is in sight is drawn"
+    # Back to the beginning, by hand.
+    person.log.hover()
+    person.page.mouse.wheel(0, -300)
+    expect(person.log).to_have_attribute("data-following", "false")
+    person.log.focus()
+    person.page.keyboard.press("Home")
+    expect(person.log.get_by_text("w0 w1 w2")).to_be_visible()
+    person.page.get_by_role("button", name="To the end").click()
+    expect(person.log.locator(".md", has_text="the very end")).to_be_visible()
+    expect(person.log).to_have_attribute("data-following", "true")
+
+
+def test_a_fast_stream_is_drawn_smoothly_and_followed(server: LiveServer, make_person: Callable[..., Person]) -> None:
+    streamed(server, make_person(server), 4_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_twenty_thousand_deltas_are_drawn_smoothly(server: LiveServer, make_person: Callable[..., Person]) -> None:
+    streamed(server, make_person(server), 20_000)
+
+
+def filled(server: LiveServer, events: int) -> str:
+    """A session with at least so many events, in turns of about 600."""
+    session = server.create(title="Old")
+    turn = "\n".join(["say some words **before** the tools"] + [f"tool Bash step {number}" for number in range(200)])
+    while server.session(session)["event_count"] < events:
+        server.turn(session, turn)
+    server.turn(session, "say the newest")
+    return session
+
+
+def opened(server: LiveServer, person: Person, events: int) -> None:
+    session = filled(server, events)
+    person.open(session)
+    expect(person.log.locator(".md", has_text="the newest")).to_be_visible()
+    assert person.log.evaluate(AT_END)
+
+    def scroll() -> None:
+        person.log.hover()
+        for _ in range(30):
+            person.page.mouse.wheel(0, -800)
+            person.page.evaluate("() => new Promise(requestAnimationFrame)")
+
+    is_smooth(person, scroll)
+    assert heap_bytes(person) < HEAP_LIMIT_BYTES
+    # Anywhere, by its number.
+    turns = server.session(session)["turn_count"]
+    if turns > 60:
+        number = person.page.get_by_role("spinbutton", name="Turn number")
+        number.fill("1")
+        number.press("Enter")
+    else:
+        person.page.get_by_role("complementary").get_by_role("button", name="say some words").first.click()
+    expect(person.log.get_by_role("separator", name="Turn 1", exact=True)).to_be_visible()
+
+
+def test_a_session_of_ten_thousand_events_opens_at_its_end(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    opened(server, make_person(server), 10_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_session_of_a_hundred_thousand_events_opens_at_its_end(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    opened(server, make_person(server), 100_000)
+
+
+def test_the_first_load_is_small_and_soon_of_use(shared: LiveServer, make_person: Callable[..., Person]) -> None:
+    person = make_person(shared)
+    sizes: dict[str, int] = {}
+    person.page.on("response", lambda answer: sizes.update({answer.url: len(gzip.compress(answer.body(), 6))}))
+    person.page.goto(shared.url + "/new")
+    expect(person.composer).to_be_focused()
+    took = person.page.evaluate("() => performance.getEntriesByType('navigation')[0].domInteractive")
+    assert took < INTERACTIVE_LIMIT_MS
+    assert sum(size for url, size in sizes.items() if "/page/" in url or url.endswith("/new")) < FIRST_LOAD_LIMIT_BYTES
