@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from tests.harness import LiveServer
 from tests.page.person import Person, limit_waits
-
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the Python package playwright")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CONFIG = "[server]\nslots = 0\nproject_slots = 0\nagent = 'rehearsal'\n"
@@ -32,9 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator["playwright.Browser"]:
+def browser() -> Iterator[Browser]:
     limit_waits()
-    with playwright.sync_playwright() as running:
+    with sync_playwright() as running:
         opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else [])
         yield opened
         opened.close()
@@ -66,7 +65,7 @@ def end(server: LiveServer) -> None:
 
 
 @pytest.fixture
-def make_person(browser: "playwright.Browser") -> Iterator[Callable[..., Person]]:
+def make_person(browser: Browser) -> Iterator[Callable[..., Person]]:
     """`make_person(server, width=390, dark=True)`: somebody with a browser of their own, signed in."""
     made: list[Person] = []
 

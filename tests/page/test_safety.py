@@ -63,8 +63,12 @@ def test_attacks_in_messages_tools_titles_diffs_and_names_do_nothing(
     nasty.prompt(session)
     person.open(session)
     expect(person.page.get_by_role("region", name="Question")).to_be_visible()
-    for button in person.log.get_by_role("button", expanded=False).all():
-        button.click()
+    closed = person.log.get_by_role("button", expanded=False)
+    for _ in range(40):
+        # Opening one moves the others, and what is out of sight is not drawn.
+        if closed.count() == 0:
+            break
+        closed.first.evaluate("(button) => button.click()")
     unhurt(person, foreign)
     for path in (
         "/inbox",
@@ -93,7 +97,7 @@ def test_the_policy_is_strict_and_holds_inline_scripts_off(person: Person) -> No
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     person.page.evaluate(
-        "() => { const s = document.createElement('script'); s.textContent = 'window.hit = 1'; document.head.append(s); }"
+        "() => document.head.append(Object.assign(document.createElement('script'), { textContent: 'window.hit = 1' }))"
     )
     assert person.page.evaluate("() => window.hit") is None
     assert any("Content Security Policy" in trouble for trouble in person.troubles)

@@ -10,10 +10,6 @@ from tests.harness import LiveServer, eventually
 from tests.page.person import Person
 
 
-def sidebar(person: Person, name: str) -> "object":
-    return person.page.get_by_role("navigation", name="Sessions").get_by_role("link", name=re.compile(name))
-
-
 def test_the_first_visit_offers_a_rehearsal_that_shows_everything(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
@@ -130,6 +126,8 @@ def test_everything_is_done_by_keyboard(person: Person) -> None:
     person.press("g i")
     expect(person.page.get_by_role("heading", name="Inbox")).to_be_visible()
     person.press("g w")
+    expect(person.log).to_be_visible()
+    expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
     person.press("y")
     person.sees("allowed Deploy")
     person.press("r")
@@ -180,7 +178,8 @@ def test_notifications_tell_of_prompts_and_ends(server: LiveServer, make_person:
     person.context.grant_permissions(["notifications"])
     person.context.add_init_script(
         "window.notes = []; window.Notification = class { static permission = 'granted';"
-        "static requestPermission = async () => 'granted'; constructor(title, given) { window.notes.push([title, given.body]); } }"
+        "static requestPermission = async () => 'granted';"
+        "constructor(title, given) { window.notes.push([title, given.body]); } }"
     )
     person.go("/settings")
     person.page.get_by_role("button", name="Turn notifications on").click()

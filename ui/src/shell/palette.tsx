@@ -65,7 +65,9 @@ export function Palette({ onClose }: { onClose: () => void }) {
     // After the dialog gave the focus back, so that a command may move it.
     setTimeout(entry.run);
   };
-  useEffect(() => document.getElementById(`palette-${picked}`)?.scrollIntoView({ block: "nearest" }), [picked]);
+  useEffect(() => {
+    void document.getElementById(`palette-${picked}`)?.scrollIntoView({ block: "nearest" });
+  }, [picked]);
 
   return (
     <dialog ref={dialog} aria-label="Commands and sessions" onCancel={onClose} onClick={(event) => event.target === dialog.current && onClose()} className="floats m-auto mt-[10vh] w-[calc(100vw-24px)] max-w-xl overflow-hidden p-0 text-text">

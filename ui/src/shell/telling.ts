@@ -4,7 +4,8 @@
 import { useEffect } from "react";
 import { keep, kept } from "../state/kept";
 import { onHappening, overviewNow, titleOf, useOverview } from "../state/sessions";
-import type { Event } from "../wire/types";
+import { at, get } from "../wire/api";
+import type { Event, Session } from "../wire/types";
 import { go, pathOf, routeNow, useRoute } from "./router";
 
 export function useTitleAndIcon(): void {
@@ -43,14 +44,20 @@ export function startTelling(): void {
     const looking = document.visibilityState === "visible" && document.hasFocus() && "id" in route && route.id === event.session_id;
     const words = looking ? null : wordsOf(event);
     if (!words) return;
-    const session = overviewNow().sessions.find((one) => one.id === event.session_id);
-    const note = new Notification(session ? titleOf(session) : "Perdure", { body: words, tag: `perdure ${event.session_id} ${event.type}`, icon: "/page/icon.svg" });
-    note.onclick = () => {
-      focus();
-      go(pathOf(event.session_id));
-      note.close();
-    };
+    void notify(event, words);
   });
+}
+
+async function notify(event: Event, words: string): Promise<void> {
+  // A session that was made a moment ago is not in the list yet.
+  const known = overviewNow().sessions.find((one) => one.id === event.session_id);
+  const session = known ?? (await get<Session>(at(event.session_id)).catch(() => null));
+  const note = new Notification(session ? titleOf(session) : "Perdure", { body: words, tag: `perdure ${event.session_id} ${event.type}`, icon: "/page/icon.svg" });
+  note.onclick = () => {
+    focus();
+    go(pathOf(event.session_id));
+    note.close();
+  };
 }
 
 function wordsOf(event: Event): string | null {

@@ -54,17 +54,20 @@ const blank = (turn: number): Turn => ({ turn, info: null, message: null, parts:
 
 /** Fold events in order; pieces of one block that follow each other are joined first. */
 export function reduceAll(state: State, events: Event[]): State {
-  for (const event of joined(events)) state = reduce(state, event);
+  // What is already known ends between two events, which then must not be joined.
+  const ends = new Set([state.seq, ...state.turns.map((turn) => turn.upTo)]);
+  for (const event of events) if (event.type === "snapshot") ends.add(event.seq);
+  for (const event of joined(events, ends)) state = reduce(state, event);
   return state;
 }
 
 const isDelta = (event: Event) => event.type === "assistant_text" || event.type === "assistant_thinking";
 
-export function joined(events: Event[]): Event[] {
+export function joined(events: Event[], ends: Set<number> = new Set()): Event[] {
   const out: Event[] = [];
   for (const event of events) {
     const last = out[out.length - 1];
-    if (last && isDelta(event) && last.type === event.type && last.block === event.block && last.turn === event.turn && (event.first_seq ?? event.seq) === last.seq + 1) {
+    if (last && isDelta(event) && !ends.has(last.seq) && last.type === event.type && last.block === event.block && last.turn === event.turn && (event.first_seq ?? event.seq) === last.seq + 1) {
       out[out.length - 1] = { ...last, first_seq: last.first_seq ?? last.seq, seq: event.seq, at: event.at, delta: last.delta + event.delta };
     } else out.push(event);
   }

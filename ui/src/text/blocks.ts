@@ -96,14 +96,17 @@ function inProse(text: string): Step {
   const tokens = marked.lexer(text) as Token[];
   const settled: Block[] = [];
   let used = 0;
-  for (let index = 0; index < tokens.length - 1; index++) {
+  // What is last may still grow, over blank space too: a list goes on after it.
+  let end = tokens.length - 1;
+  while (end > 0 && !tokens[end]!.raw.trim()) end--;
+  for (let index = 0; index < end; index++) {
     const token = tokens[index]!;
     // Code is cut into pieces on its own.
     if (token.type === "code" && (token as Tokens.Code).codeBlockStyle !== "indented") return { settled, tail: [], used, fence: null, again: used > 0 };
     settled.push(...blockOf(token));
     used += token.raw.length;
   }
-  const last = tokens[tokens.length - 1];
+  const last = tokens[end];
   if (!last) return { settled, tail: [], used, fence: null, again: false };
   if (last.type === "code" && (last as Tokens.Code).codeBlockStyle !== "indented" && used > 0) return { settled, tail: [], used, fence: null, again: true };
   const cut = cutLong(last);

@@ -7,7 +7,7 @@ import { marked } from "marked";
 marked.use({ gfm: true, breaks: false });
 
 const ALLOWED = {
-  ALLOWED_TAGS: ["p", "br", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "a", "table", "thead", "tbody", "tr", "th", "td", "input", "sup", "sub", "kbd", "details", "summary"],
+  ALLOWED_TAGS: ["p", "br", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "a", "table", "thead", "tbody", "tr", "th", "td", "input"],
   ALLOWED_ATTR: ["href", "title", "start", "type", "checked", "disabled", "align"],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|#)/i,
   ALLOW_DATA_ATTR: false,
@@ -26,9 +26,15 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   }
 });
 
-// A picture is shown as a link to it: the page loads nothing from elsewhere.
+// A picture is shown as a link to it: the page loads nothing from elsewhere. HTML inside of markdown is shown as the text
+// that it is: whoever talks of code means to be read.
 marked.use({
   renderer: {
+    html({ text }) {
+      const shown = document.createElement("span");
+      shown.textContent = text;
+      return shown.innerHTML;
+    },
     image({ href, text }) {
       const link = document.createElement("a");
       link.setAttribute("href", href);

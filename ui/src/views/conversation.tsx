@@ -113,7 +113,7 @@ export function Conversation({ store, state, actions, onRewound, ref }: Props) {
 
   return (
     <div className="relative min-h-0 flex-1">
-      <div ref={scroller} role="log" aria-label="Conversation" aria-live="off" tabIndex={0} data-following={following} className="h-full overflow-y-auto overscroll-contain px-4 pb-4 [overflow-anchor:none] focus-visible:outline-offset-[-2px] sm:px-6">
+      <div ref={scroller} role="log" aria-label="Conversation" aria-live="off" tabIndex={0} data-following={following} className="h-full overflow-y-auto overscroll-contain px-4 pb-12 [overflow-anchor:none] focus-visible:outline-offset-[-2px] sm:px-6">
         <Virtualizer ref={list} scrollRef={scroller} shift={prepended} cache={places.get(state.id)?.cache} itemSize={48}>
           {rows.map((row) => (
             <div key={row.key} className="mx-auto max-w-[92ch]">{draw(row)}</div>
@@ -121,7 +121,7 @@ export function Conversation({ store, state, actions, onRewound, ref }: Props) {
         </Virtualizer>
       </div>
       {!following && (
-        <div className="pointer-events-none absolute inset-x-0 bottom-3 flex justify-center">
+        <div className="pointer-events-none absolute right-4 bottom-3">
           <Button icon="down" className="floats pointer-events-auto" onClick={toEnd}>{away > 0 ? `${away} new` : "To the end"}</Button>
         </div>
       )}

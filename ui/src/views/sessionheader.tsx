@@ -15,6 +15,7 @@ import type { State } from "../state/session";
 import { attention, ATTENTION_WORDS, titleOf } from "../state/sessions";
 import { exact, placeOf } from "../text/words";
 import { at, patch, post, remove } from "../wire/api";
+import { relist } from "../wire/link";
 import type { Session } from "../wire/types";
 import { interrupt } from "./working";
 
@@ -74,7 +75,7 @@ export function SessionHeader({ state, panel, onPanel }: { state: State; panel: 
           <p className="mb-4 text-sm">Its log, its transcript and the folder that was made for it are erased. This can't be undone. To hide it instead, archive it.</p>
           <div className="flex justify-end gap-2">
             <Button onClick={() => setAsking(null)}>Keep it</Button>
-            <Button tone="danger" onClick={() => void attempt(remove(at(id, "?purge=true"))).then((done) => done && (go("/"), say("The session was erased.")))}>Erase</Button>
+            <Button tone="danger" onClick={() => void attempt(remove(at(id, "?purge=true"))).then((done) => done && (relist(), go("/"), say("The session was erased.")))}>Erase</Button>
           </div>
         </Dialog>
       )}
@@ -90,7 +91,9 @@ async function archive(id: string, archived: boolean): Promise<void> {
 function OneField({ title, label, value, onClose, onSave }: { title: string; label: string; value: string; onClose: () => void; onSave: (value: string) => Promise<unknown> }) {
   const [text, setText] = useState(value);
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.select(), []);
+  useEffect(() => {
+    field.current?.select();
+  }, []);
   return (
     <Dialog title={title} onClose={onClose}>
       <form

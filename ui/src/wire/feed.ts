@@ -14,6 +14,7 @@ export type ToFeed =
   | { kind: "ping" }
   | { kind: "nudge" }
   | { kind: "again" }
+  | { kind: "relist" }
   | { kind: "bye" };
 
 export type FromFeed =
@@ -94,6 +95,8 @@ export class Feed {
       if (message.sessions.length) this.restart();
     } else if (message.kind === "again") {
       this.restart();
+    } else if (message.kind === "relist") {
+      this.wantList();
     } else if (message.kind === "nudge") {
       this.changes?.nudge();
       this.watching?.nudge();

@@ -63,6 +63,11 @@ export function again(): void {
   speak?.({ kind: "again" });
 }
 
+/** A session was erased, which leaves no event behind. */
+export function relist(): void {
+  speak?.({ kind: "relist" });
+}
+
 export function nudge(): void {
   speak?.({ kind: "nudge" });
 }

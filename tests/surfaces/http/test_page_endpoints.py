@@ -1,0 +1,107 @@
+"""What the page looks at besides sessions: the server's figures, files to name, browsers signed in, the page's files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perdure.surfaces.http import page, shapes
+from tests.harness import eventually
+from tests.surfaces.http.local import LocalServer
+from tests.surfaces.http.test_contract import fits
+
+
+def test_the_server_says_how_it_is(server: LocalServer) -> None:
+    session = server.create()
+    server.turn(session, "say one")
+    before = fits(server.get("/api/server"), shapes.Vitals)
+    assert before.processes >= 1
+    assert before.memory_bytes > 1_000_000
+    server.send(session, "permit Deploy")
+    server.prompt(session)
+    after = fits(server.get("/api/server"), shapes.Vitals)
+    assert after.events > before.events
+    assert (after.sessions.working, after.sessions.waiting) == (1, 1)
+    server.post(f"/api/sessions/{session}/stop")
+
+
+def test_files_of_the_working_directory_are_found_by_letters(server: LocalServer, tmp_path: Path) -> None:
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / ".git").mkdir()
+    for name in ("notes.md", "src/Notes.py", "src/deep/my-notes.txt", "node_modules/notes.js", ".git/notes"):
+        (tmp_path / name).write_text("")
+    session = server.create(workdir=str(tmp_path))
+    path = f"/api/sessions/{session}/files"
+    assert server.get(f"{path}?q=notes")["files"] == ["notes.md", "src/Notes.py", "src/deep/my-notes.txt"]
+    assert server.get(f"{path}?q=deep/my")["files"] == ["src/deep/my-notes.txt"]
+    assert server.get(f"{path}?limit=1")["files"] == ["notes.md"]
+    assert server.http.get("/api/sessions/s_none/files").status_code == 404
+
+
+def test_a_file_whose_name_is_not_text_is_left_out(server: LocalServer, tmp_path: Path) -> None:
+    Path(str(tmp_path).encode().decode() + "/good.txt").write_text("")
+    with open(bytes(tmp_path) + b"/bad\xff.txt", "w"):
+        pass
+    session = server.create(workdir=str(tmp_path))
+    assert server.get(f"/api/sessions/{session}/files")["files"] == ["good.txt"]
+
+
+def test_browsers_are_listed_and_signed_out(server: LocalServer) -> None:
+    with server.client() as browser:
+        code = server.post("/api/login-links", expect=201)["path"].partition("#login=")[2]
+        assert browser.post("/api/login", json={"code": code}).status_code == 204
+        mine = [login for login in fits(browser.get("/api/logins").json(), shapes.Logins).logins if login.this]
+        assert len(mine) == 1
+        assert not any(login["this"] for login in server.get("/api/logins")["logins"])
+        assert server.http.delete(f"/api/logins/{mine[0].id}").status_code == 204
+        assert browser.get("/api/sessions").status_code == 401
+        assert server.http.delete(f"/api/logins/{mine[0].id}").status_code == 404
+
+
+def test_the_list_has_the_end_of_what_was_last_said(server: LocalServer) -> None:
+    session = server.create()
+    server.turn(session, "say first words\nsay and the last line")
+    listed = server.get("/api/sessions?limit=1000")["sessions"]
+    assert next(one for one in listed if one["id"] == session)["last_line"] == "and the last line"
+
+
+def test_the_commands_that_an_agent_offers_are_part_of_its_session(server: LocalServer) -> None:
+    session = server.create(agent="rehearsal-stream")
+    server.turn(session, "say one")
+    told = [event["value"] for event in server.log(session) if event.get("config_id") == "available_commands"]
+    eventually(lambda: server.session(session)["commands"] == (told[-1] if told else []), "the commands are known")
+
+
+def test_a_part_of_the_transcript_says_how_much_it_was_made_of(server: LocalServer) -> None:
+    session = server.create()
+    for number in range(3):
+        server.turn(session, f"say {number}")
+    found = server.get(f"/api/sessions/{session}/transcript?from_turn=2&to_turn=2")
+    assert [turn["turn"] for turn in found["turns"]] == [2]
+    assert found["seq"] == server.log(session)[-1]["seq"]
+
+
+@pytest.mark.parametrize("path", [*page.VIEWS, "/s/s_any", "/s/s_any/events"])
+def test_every_view_has_a_path_of_its_own_and_needs_no_token(server: LocalServer, path: str) -> None:
+    with server.client() as client:
+        answer = client.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "/page/page.js" in answer.text
+
+
+def test_the_page_s_files_are_compressed_and_kept_until_they_change(server: LocalServer) -> None:
+    with server.client() as client:
+        for path in page.paths():
+            answer = client.get(path, headers={"accept-encoding": "gzip"})
+            assert (answer.status_code, answer.headers["content-encoding"]) == (200, "gzip"), path
+            plain = client.get(path, headers={"accept-encoding": "identity"})
+            assert plain.content == answer.content
+            again = client.get(path, headers={"if-none-match": answer.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+
+
+def test_no_path_of_the_page_is_one_of_the_api_s(make_server: Callable[..., LocalServer]) -> None:
+    for path in (*page.VIEWS, *page.paths()):
+        assert not path.startswith(("/api", "/agents", "/sessions")), path

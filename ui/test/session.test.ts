@@ -1,0 +1,151 @@
+// The fold of a session: snapshots and events in any order that a server may send them lead to one and the same view.
+
+import { describe, expect, it } from "vitest";
+import { empty, joined, missing, reduce, reduceAll, withHistory, type State } from "../src/state/session";
+import type { Event, Session, TextPart } from "../src/wire/types";
+
+const AT = "2026-01-01T00:00:00.000Z";
+let seq = 0;
+
+function event(type: string, turn: number | null, fields: object = {}): Event {
+  return { seq: ++seq, type, at: AT, session_id: "s", turn, ...fields };
+}
+
+const session = (): Session => ({ id: "s", state: "idle", turn_count: 0, title: "", queue_length: 0, pending_prompts: 0, turns: [] }) as unknown as Session;
+
+function conversation(deltas: number): Event[] {
+  seq = 0;
+  return [
+    event("session_created", null, { session: session() }),
+    event("user_message", 1, { message_id: "m1", text: "hello", agent: "a", attachments: [] }),
+    event("turn_start", 1, { run_id: "r", message_id: "m1", agent: "a", context: "fresh", context_reason: "first_turn" }),
+    ...Array.from({ length: deltas }, (_, index) => event("assistant_text", 1, { block: 0, delta: `w${index} ` })),
+    event("tool_use", 1, { tool_id: "t", name: "Bash", kind: "execute", title: "Bash", input: {}, parent_tool_id: null }),
+    event("tool_result", 1, { tool_id: "t", status: "completed", content: "ok", is_error: false }),
+    event("assistant_text", 1, { block: 1, delta: "end" }),
+    event("turn_end", 1, { stop_reason: "end_turn", exit_code: null, duration_ms: 5, usage: null, cost_usd: null }),
+    event("waiting_for_input", 1),
+  ];
+}
+
+const textOf = (state: State, turn = 1) => state.turns.find((one) => one.turn === turn)!.parts.filter((part): part is TextPart => part.type === "text").map((part) => part.text).join("");
+
+const snapshotAt = (state: State): Event => {
+  const turn = state.turns[state.turns.length - 1]!;
+  return {
+    seq: state.seq,
+    type: "snapshot",
+    at: AT,
+    session_id: "s",
+    turn: turn.turn,
+    session: { ...state.session!, turns: [turn.info!] },
+    visible_turns: state.visible,
+    message: turn.message,
+    parts: turn.parts,
+    text: textOf(state, turn.turn),
+    text_offset: 0,
+    tools: [],
+    pending_prompts: state.prompts,
+    queue: state.queue,
+  };
+};
+
+describe("folding", () => {
+  it("gives the text that was said, once", () => {
+    const state = reduceAll(empty("s"), conversation(50));
+    expect(textOf(state)).toBe(Array.from({ length: 50 }, (_, index) => `w${index} `).join("") + "end");
+    expect(state.session!.state).toBe("idle");
+  });
+
+  it("is the same for every way of cutting the stream, with repeats", () => {
+    const events = conversation(20);
+    const whole = reduceAll(empty("s"), events);
+    for (let cut = 1; cut < events.length; cut++) {
+      const first = reduceAll(empty("s"), events.slice(0, cut));
+      const again = reduceAll(first, events.slice(Math.max(0, cut - 5)));
+      expect(again).toEqual(whole);
+    }
+  });
+
+  it("is the same after a snapshot at any point", () => {
+    const events = conversation(20);
+    const whole = reduceAll(empty("s"), events);
+    for (let cut = 3; cut < events.length; cut++) {
+      const before = reduceAll(empty("s"), events.slice(0, cut));
+      for (const start of [empty("s"), reduceAll(empty("s"), events.slice(0, cut - 2))]) {
+        const after = reduceAll(reduce(start, snapshotAt(before)), events.slice(cut));
+        expect(textOf(after)).toBe(textOf(whole));
+        expect(after.session!.state).toBe("idle");
+        expect(after.turns.length).toBe(1);
+      }
+    }
+  });
+
+  it("notices a hole and asks to begin anew", () => {
+    const events = conversation(5);
+    const state = reduceAll(empty("s"), [...events.slice(0, 4), ...events.slice(5)]);
+    expect(state.stale).toBe(true);
+  });
+
+  it("keeps turns that did not change as they are", () => {
+    const events = conversation(3);
+    const one = reduceAll(empty("s"), events);
+    seq = one.seq;
+    const two = reduce(one, event("user_message", 2, { message_id: "m2", text: "more", agent: "a", attachments: [] }));
+    expect(two.turns[0]).toBe(one.turns[0]);
+  });
+
+  it("joins neighbours of one block only", () => {
+    const all = joined(conversation(30));
+    expect(all.filter((one) => one.type === "assistant_text").length).toBe(2);
+    expect(all.find((one) => one.type === "assistant_text")!.first_seq).toBe(4);
+  });
+});
+
+describe("history", () => {
+  it("folds what was taken back and follows an edit", () => {
+    const one = reduceAll(empty("s"), conversation(1));
+    seq = one.seq;
+    const edited = reduce(one, event("history_changed", 1, { change: "edit", text: "hullo", bumped: [] }));
+    expect(edited.turns[0]!.message!.text).toBe("hullo");
+    const back = reduce(edited, event("history_changed", 1, { change: "rewind", bumped: [] }));
+    expect(back.visible).toEqual([]);
+    expect(back.turns[0]!.rewound).toBe(true);
+  });
+
+  it("knows which turns are missing, and takes them from the transcript", () => {
+    const one = reduceAll(empty("s"), conversation(1));
+    const snapshot = { ...snapshotAt(one), visible_turns: [1, 2, 3], turn: 3, message: { message_id: "m3", text: "x", at: AT }, session: { ...one.session!, turns: [] } };
+    const state = reduce(empty("s"), snapshot as Event);
+    expect(missing(state)).toEqual([1, 2]);
+    const info = { ...one.turns[0]!.info!, message: one.turns[0]!.message, parts: one.turns[0]!.parts };
+    const filled = withHistory(state, [info, { ...info, turn: 2 }], 99);
+    expect(missing(filled)).toEqual([]);
+    expect(filled.turns.map((turn) => turn.turn)).toEqual([1, 2, 3]);
+  });
+
+  it("does not take an event twice that the transcript already held", () => {
+    const events = conversation(10);
+    const before = reduceAll(empty("s"), events.slice(0, 8));
+    const cut = { ...before, turns: before.turns.map((turn) => ({ ...turn, loaded: false, parts: [] })) };
+    const whole = reduceAll(empty("s"), events.slice(0, 10));
+    const turn = whole.turns[0]!;
+    const filled = withHistory(cut, [{ ...turn.info!, message: turn.message, parts: turn.parts }], 10);
+    expect(textOf(reduceAll(filled, events.slice(8)))).toBe(textOf(reduceAll(empty("s"), events)));
+  });
+});
+
+describe("prompts and the queue", () => {
+  it("come and go", () => {
+    let state = reduceAll(empty("s"), conversation(1).slice(0, 3));
+    seq = state.seq;
+    state = reduce(state, event("pending_prompt", 1, { prompt_id: "p", kind: "permission", title: "Run", options: [], questions: [], input: {}, asked_at: AT }));
+    expect(state.prompts.length).toBe(1);
+    state = reduce(state, event("message_queued", 1, { message_id: "q", text: "later" }));
+    expect(state.queue.map((one) => one.text)).toEqual(["later"]);
+    state = reduce(state, event("prompt_resolved", 1, { prompt_id: "p", by: "person", outcome: "allowed", delivered: true }));
+    state = reduce(state, event("message_unqueued", 1, { message_id: "q", text: "later" }));
+    expect([state.prompts, state.queue]).toEqual([[], []]);
+    expect(state.turns[0]!.parts.map((part) => part.type)).toEqual(["prompt_resolved"]);
+  });
+});
