@@ -1,4 +1,4 @@
-"""What the page looks at besides sessions: the server's figures, files to name, browsers signed in, the page's files."""
+"""What the page looks at besides sessions: the figures of the server, files to name, browsers signed in, its files."""
 
 from collections.abc import Callable
 from pathlib import Path
