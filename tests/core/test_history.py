@@ -1,5 +1,6 @@
 """Changes of what was said, one by one: what is refused, whose own session is out of date, what is let go."""
 
+import msgspec
 import pytest
 
 from perdure.core import commands as cmd
@@ -113,15 +114,11 @@ def test_a_change_is_refused_while_a_turn_runs_or_for_another_history(command: c
     stage.a_turn("one")
     stage.do(cmd.EditMessage(turn=1, message_id="m1", text="won", revision=0))
     with pytest.raises(Refused) as refusal:
-        stage.do(type(command)(**{**_fields(command), "revision": 0}))
+        stage.do(msgspec.structs.replace(command, revision=0))
     assert (refusal.value.code, refusal.value.facts["revision"]) == ("conflict", 1)
     with pytest.raises(Refused) as refusal:
-        stage.do(type(command)(**{**_fields(command), "turn": 2}))
+        stage.do(msgspec.structs.replace(command, turn=2))
     assert refusal.value.code == "not_found"
-
-
-def _fields(command: cmd.Command) -> dict[str, object]:
-    return {name: getattr(command, name) for name in command.__struct_fields__}
 
 
 def test_an_agent_that_can_not_take_it_is_told_less_up_to_three_times_and_then_the_turn_fails() -> None:
