@@ -8,17 +8,18 @@ are repeated under the same message_id, the stream goes on where it was.
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perdure.surfaces.cli import wording
+from perdure.surfaces.cli import changes, wording
+from perdure.surfaces.cli.changes import Outcome
 from perdure.surfaces.cli.chat import Beginning
 from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Narrator, Piece, Rested
 from perdure.surfaces.cli.output import condition, duration, one_line
 from perdure.surfaces.cli.paint import Painter
 from perdure.surfaces.cli.prompts import NotUnderstood, choose, option_for
-from perdure.surfaces.cli.reach import sentence_of
+from perdure.surfaces.cli.reach import Failure, sentence_of
 from perdure.surfaces.cli.screen import Screen
 from perdure.surfaces.client import Client, Problem, Unreachable
 from perdure.surfaces.stream import EventStream
@@ -30,15 +31,20 @@ LEAVE_AGAIN_S = 3.0
 RECENT_SESSIONS = 10
 HELP = """\
 Enter sends, Alt+Enter breaks the line. Esc or Ctrl-C interrupts the running turn; Ctrl-C twice, or Ctrl-D, leaves.
-/abort         interrupt the running turn
-/queue TEXT    send TEXT when the running turn has ended (what you enter while it runs is queued, too)
-/agent [NAME]  list the agents, or go on with another one
-/fresh         give the agent the whole transcript with the next message
-/skip          give no answer to the open prompt
-/status        why the session is in its state
-/sessions      the sessions that were active last
-/new           begin a new session
-/quit          leave; the agent goes on with what it does"""
+/abort             interrupt the running turn
+/queue TEXT        send TEXT when the running turn has ended (what you enter while it runs is queued, too)
+/agent [NAME]      list the agents, or go on with another one
+/fresh             give the agent the whole transcript with the next message
+/retry [N] [TEXT]  work turn N, or the last one, again: with its own text or with another
+/edit [N] [TEXT]   give the message of turn N, or the last one, another text; without TEXT change it here
+/rewind N          drop turn N and all after it
+/fork [N]          go on in a new session that has the turns up to N, or all
+/plan              what the next turn would do, and why
+/skip              give no answer to the open prompt
+/status            why the session is in its state
+/sessions          the sessions that were active last
+/new               begin a new session
+/quit              leave; the agent goes on with what it does"""
 
 
 class News(NamedTuple):
@@ -210,6 +216,8 @@ class Conversation:
             await work
         except (Problem, Unreachable) as error:
             await self._note(sentence_of(error), "red")
+        except (Failure, NotUnderstood) as error:
+            await self._note(str(error), "yellow")
 
     async def _command(self, text: str) -> None:
         word, _, rest = text.partition(" ")
@@ -326,6 +334,39 @@ class Conversation:
         self._next_fresh = True
         await self._note("With the next message the agent gets the whole transcript anew.")
 
+    async def _do_retry(self, line: str) -> None:
+        agent = self._next_agent
+        await self._change(lambda session_id: changes.retry(self._client, session_id, line, agent))
+        self._next_agent, self._next_fresh = None, False
+
+    async def _do_edit(self, line: str) -> None:
+        await self._change(lambda session_id: changes.edit(self._client, session_id, line))
+
+    async def _do_rewind(self, line: str) -> None:
+        await self._change(lambda session_id: changes.rewind(self._client, session_id, line))
+
+    async def _do_fork(self, line: str) -> None:
+        await self._change(lambda session_id: changes.fork(self._client, session_id, line))
+
+    async def _do_plan(self, _: str) -> None:
+        agent, fresh = self._next_agent, self._next_fresh
+        await self._change(lambda session_id: changes.plan(self._client, session_id, agent, fresh))
+
+    async def _change(self, work: Callable[[str], Outcome]) -> None:
+        session_id = self._session_id
+        if session_id is None:
+            raise NotUnderstood("No session yet. The first message begins one.")
+        async with self._entering:
+            outcome = await asyncio.to_thread(work, session_id)
+            if outcome.session_id:
+                self._part()
+                self._session_id = outcome.session_id
+                self._watch(outcome.session_id, None)
+        if outcome.draft and not self._screen.draft:
+            self._screen.draft = outcome.draft
+        if outcome.note:
+            await self._note(outcome.note)
+
     async def _do_skip(self, _: str) -> None:
         if (prompt := self._open_prompt()) is not None:
             self._answering.add(prompt["prompt_id"])
@@ -344,12 +385,16 @@ class Conversation:
         await self._note("\n".join(lines) or "There is no session yet.")
 
     async def _do_new(self, _: str) -> None:
+        self._part()
+        await self._note("The next message begins a new session.")
+
+    def _part(self) -> None:
+        """Look no more at the session of this chat. It goes on by itself."""
         self._unwatch()
         self._session_id, self._working_since, self._live = None, None, True
         self._prompts, self._answers = {}, {}
         self._screen.restore_draft()
         self._painter.paint(Rested())
-        await self._note("The next message begins a new session.")
 
     async def _do_quit(self, _: str) -> None:
         self._leave()
