@@ -110,6 +110,7 @@ def test_fork_prints_the_new_session(server: ServerProcess) -> None:
     fork = server.run("fork", session, "1").stdout.strip()
     assert fork != session
     assert messages(server, fork) == ["say one"]
+    assert f"  forked from: {session}, after turn 1\n" in server.run("show", fork).stdout
     other = json.loads(server.run("fork", session, "--agent", "rehearsal-stream", "--json").stdout)
     assert (other["agent"], other["turn_count"]) == ("rehearsal-stream", 2)
     assert "(not_found)" in server.run("fork", session, "5").stderr

@@ -92,6 +92,10 @@ def _show(shown: Json, why: Json, prompts: list[Json]) -> None:
     for field in SHOWN_FIELDS:
         if shown.get(field) is not None:
             click.echo(f"  {field.replace('_', ' ')}: {one_line(str(shown[field]), 300)}")
+    origin = shown.get("forked_from")
+    if origin:
+        after = f", after turn {origin['turn']}" if origin.get("turn") else ""
+        click.echo(f"  forked from: {origin['session_id']}{after}")
     timer = why.get("next_timer")
     if timer:
         click.echo(f"  next timer: {timer['timer'].replace('_', ' ')} in {duration(timer['in_s'] * 1000)}")
