@@ -85,11 +85,12 @@ def test_a_fork_is_gone_on_with_in_the_same_chat(server: ServerProcess, chat: Te
     assert counts == [2, 2]
 
 
-def test_what_can_not_be_changed_yet_is_said(chat: Terminal) -> None:
+def test_what_can_not_be_changed_yet_is_said_and_the_text_is_kept(chat: Terminal) -> None:
     for command in ("/retry", "/edit", "/rewind 1", "/fork", "/plan"):
         chat.enter(command)
     chat.wait(lambda text: text.count("No session yet.") == 5)
     chat.enter("hang")
     chat.wait("Working")
-    chat.enter("/rewind 1")
+    chat.enter("/edit 1 say something else")
     chat.wait("(turn_active)")
+    chat.wait("> /edit 1 say something else")

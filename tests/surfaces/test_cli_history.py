@@ -160,8 +160,10 @@ def test_fresh_has_both_its_spellings_wherever_it_is_offered(server: ServerProce
         assert server.run("send", "--wait", spelling, session, "say two").returncode == 0
         assert server.run("chat", spelling, session, stdin="say three\n").returncode == 0
         assert '"fresh_requested"' in server.run("plan", spelling, "--json", session).stdout
+        assert server.run("run", spelling, "say alone").stdout == "alone\n"
     turns = json.loads(server.run("show", "--json", session).stdout)["turns"]
     assert [turn["context_reason"] for turn in turns[1:]] == ["fresh_requested"] * 4
+    assert server.run("retry", session, "--fresh-session").stdout == "three\n"
 
 
 def test_send_and_show_tell_of_turns_that_the_agent_missed(server: ServerProcess) -> None:

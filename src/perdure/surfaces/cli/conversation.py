@@ -12,13 +12,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perdure.surfaces.cli import changes, wording
+from perdure.surfaces.cli import changes
 from perdure.surfaces.cli.changes import Outcome
 from perdure.surfaces.cli.chat import Beginning
 from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Narrator, Piece, Rested
 from perdure.surfaces.cli.output import condition, duration, one_line
 from perdure.surfaces.cli.paint import Painter
-from perdure.surfaces.cli.prompts import NotUnderstood, choose, option_for
+from perdure.surfaces.cli.prompts import NotUnderstood, choose, how_to_answer, permission_for
 from perdure.surfaces.cli.reach import Failure, sentence_of
 from perdure.surfaces.cli.screen import Screen
 from perdure.surfaces.client import Client, Problem, Unreachable
@@ -36,7 +36,7 @@ Enter sends, Alt+Enter breaks the line. Esc or Ctrl-C interrupts the running tur
 /agent [NAME]      list the agents, or go on with another one
 /fresh             give the agent the whole transcript with the next message
 /retry [N] [TEXT]  work turn N, or the last one, again: with its own text or with another
-/edit [N] [TEXT]   give the message of turn N, or the last one, another text; without TEXT change it here
+/edit [N] [TEXT]   give that turn's message another text; without TEXT you change it here
 /rewind N          drop turn N and all after it
 /fork [N]          go on in a new session that has the turns up to N, or all
 /plan              what the next turn would do, and why
@@ -167,7 +167,7 @@ class Conversation:
             self._know(piece)
             text.append(self._painter.paint(piece))
             if isinstance(piece, Asked):
-                text.append(self._painter.note(_how_to_answer(piece.prompt), "dim"))
+                text.append(self._painter.note(how_to_answer(piece.prompt), "dim"))
         return "".join(text)
 
     def _know(self, piece: Piece) -> None:
@@ -222,10 +222,15 @@ class Conversation:
     async def _command(self, text: str) -> None:
         word, _, rest = text.partition(" ")
         command = getattr(self, f"_do_{word[1:]}", None)
-        if command is not None:
-            await command(rest.strip())
-        else:
+        if command is None:
             await self._note(f"There is no {word}. /help lists what there is.")
+            return
+        try:
+            await command(rest.strip())
+        except (Problem, Unreachable):
+            if rest.strip() and not self._screen.draft:
+                self._screen.draft = text
+            raise
 
     async def _enter(self, text: str) -> None:
         # One after the other, so that messages arrive in the order in which they were entered.
@@ -250,7 +255,7 @@ class Conversation:
 
     def _answer(self, prompt: Json, text: str) -> None:
         try:
-            answer = self._permission(prompt, text) if prompt["kind"] == "permission" else self._question(prompt, text)
+            answer = permission_for(prompt, text) if prompt["kind"] == "permission" else self._question(prompt, text)
         except NotUnderstood as error:
             self._start(self._note(str(error), "yellow"))
             return
@@ -259,19 +264,6 @@ class Conversation:
             self._answers = {}
             self._answering.add(prompt["prompt_id"])
             self._start(self._attempt(self._give(prompt, answer)))
-
-    @staticmethod
-    def _permission(prompt: Json, text: str) -> Json:
-        word, _, reason = text.partition(" ")
-        options = prompt["options"]
-        if word.isascii() and word.isdigit() and 1 <= int(word) <= len(options):
-            answer = {"option_id": options[int(word) - 1]["option_id"]}
-        else:
-            known = {"y": "allow", "yes": "allow", "a": "always", "always": "always", "n": "deny", "no": "deny"}
-            if word.lower() not in known or (reason and known[word.lower()] != "deny"):
-                raise NotUnderstood(_how_to_answer(prompt))
-            answer = option_for(prompt, known[word.lower()])
-        return answer | ({"reason": reason.strip()} if reason.strip() else {})
 
     def _question(self, prompt: Json, text: str) -> Json | None:
         """The whole answer, once each of the prompt's questions has its own."""
@@ -425,14 +417,3 @@ class Conversation:
             spent = duration((time.monotonic() - self._working_since) // 1 * 1000).replace(".0", "")
             return f"Working{name} {spent}, Esc interrupts"
         return f"Idle{name}" if self._session_id else f"New session{name}"
-
-
-def _how_to_answer(prompt: Json) -> str:
-    if prompt["kind"] == "question":
-        return "Enter a number, or your own words. /skip gives no answer."
-    kinds = [option["kind"] for option in prompt["options"]]
-    if len(set(kinds)) == len(kinds):
-        always = ", a always" if "allow_always" in kinds else ""
-        return f"y allows{always}, n denies (a reason may follow)."
-    numbered = ", ".join(f"{number} {wording.short(one['name'])}" for number, one in enumerate(prompt["options"], 1))
-    return f"Enter a number: {numbered}."

@@ -12,7 +12,7 @@ import click
 
 from perdure.surfaces.cli import wording
 from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn, given_text
-from perdure.surfaces.cli.output import print_json
+from perdure.surfaces.cli.output import print_json, print_paragraph
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
 from perdure.surfaces.client import Client
 
@@ -71,7 +71,7 @@ def edit_command(reach: Reach, session: str, words: tuple[str, ...]) -> None:
     if reach.as_json:
         print_json(changed)
         return
-    click.echo(
+    print_paragraph(
         f"The message of turn {turn['turn']} has its new text. Its answer stays; "
         f"`perdure retry {session_id} {turn['turn']}` replaces it and all that follows."
     )
@@ -106,7 +106,7 @@ def rewind_command(reach: Reach, session: str, turn: int) -> None:
         return
     dropped = dropped_from(before, turn)
     they = "It stays" if len(dropped) == 1 else "They stay"
-    click.echo(f"{wording.dropped(dropped)} {they} in the log: `perdure show {session_id} --rewound`.")
+    print_paragraph(f"{wording.dropped(dropped)} {they} in the log: `perdure show {session_id} --rewound`.")
 
 
 @click.command()
@@ -114,12 +114,14 @@ def rewind_command(reach: Reach, session: str, turn: int) -> None:
 @click.argument("turn", type=click.IntRange(1), required=False)
 @click.option("--text", help="Send this in place of the turn's message; `-` reads stdin.")
 @click.option("--agent", help="The agent that takes it; the session goes on with it.")
+@click.option("--fresh", "--fresh-session", is_flag=True, expose_value=False, help="As a retry always is.")
 @reaching
 def retry_command(reach: Reach, session: str, turn: int | None, text: str | None, agent: str | None) -> int:
     """Have a turn worked again, and write the answer.
 
     Without TURN it is the last one. It and all after it are dropped, then its message is sent again; the agent is given
-    the transcript anew. The exit code is 1 if the turn did not end well.
+    the transcript anew. With --json its events are written, one in a line. The exit code is 1 if it did not end
+    well.
     """
     if text is not None:
         text = given_text(text)

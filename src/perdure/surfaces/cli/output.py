@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -15,7 +16,8 @@ from typing import Any, Literal
 import click
 
 WIDE_COLUMNS = 72
-GAP_COLUMNS = 2
+GAP_COLUMNS = 3
+PARAGRAPH_COLUMNS = 100
 # Controls of both sets but newline and tab; they could move the cursor, retitle the window or fake a prompt.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -34,13 +36,23 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
+def print_paragraph(text: str) -> None:
+    """Sentences, broken between words where a terminal would break them anywhere."""
+    if sys.stdout.isatty():
+        columns = min(PARAGRAPH_COLUMNS, shutil.get_terminal_size().columns)
+        text = textwrap.fill(text, columns, break_long_words=False, break_on_hyphens=False)
+    click.echo(text)
+
+
 def print_raw(line: bytes) -> None:
     """A JSON line, as the server sent it."""
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str, *, figures_from: int = 99) -> None:
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str, *, figures_from: int | None = None
+) -> None:
     """A table; `empty` is what is said instead of one without rows. Columns from `figures_from` on hold figures: they
     end at the same place, and are never cut."""
     if not rows:
@@ -49,7 +61,8 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], empty: s
     cells = [[safe(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [headings, *cells]) for column in range(len(headings))]
     columns = shutil.get_terminal_size().columns
-    needed = sum(widths) + GAP_COLUMNS * len(widths) if figures_from < len(headings) else WIDE_COLUMNS
+    needed = WIDE_COLUMNS if figures_from is None else sum(widths) + GAP_COLUMNS * len(widths)
+    figures_from = len(headings) if figures_from is None else figures_from
     if sys.stdout.isatty() and columns >= needed:
         _rich_table(headings, cells, figures_from)
         return

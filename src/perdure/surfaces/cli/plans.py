@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from perdure.core.digest import in_words
-from perdure.surfaces.cli.output import one_line, print_json, print_table, size
+from perdure.surfaces.cli.output import one_line, print_json, print_paragraph, print_table, size
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
 
 Json = dict[str, Any]
@@ -100,6 +100,7 @@ def plan_command(reach: Reach, session: str, agent: str | None, fresh: bool) -> 
     if reach.as_json:
         print_json(plan)
         return
-    click.echo(plan_words(plan) + "\n")
+    print_paragraph(plan_words(plan))
+    click.echo("")
     rows = [[name, "yes" if held else "no", GUARDS.get(name, "")] for name, held in plan["guards"].items()]
     print_table(["guard", "holds", "what it asks for"], rows, "")

@@ -119,8 +119,8 @@ def _show(shown: Json, why: Json, prompts: list[Json]) -> None:
 
 def _told(turn: Json) -> str:
     """What the agent was told besides the message, where that is neither nothing nor everything."""
-    counts = ((turn["catch_up"], "missed"), (turn["digested"], "in short"), (turn["left_out"], "left out"))
-    return ", ".join(f"{count} {what}" for count, what in counts if count)
+    counts = (("catch_up", "missed"), ("digested", "in short"), ("left_out", "left out"))
+    return ", ".join(f"{turn[name]} {what}" for name, what in counts if turn.get(name))
 
 
 def show_rewound(transcript: Json, as_json: bool) -> None:
