@@ -223,7 +223,7 @@ class Client:
         body = _given(agent=agent, fresh=fresh)
         return self._json("POST", _session(session_id, "plan"), body=body, repeatable=True)
 
-    def usage(self, group_by: str = "day", **filters: str | None) -> Json:
+    def usage(self, /, group_by: str = "day", **filters: str | None) -> Json:
         """What turns have cost: `{group_by, usage, total}`. Filters: since, until, agent, project, session."""
         return self._json("GET", "/api/usage", params={"group_by": group_by, **filters})
 
