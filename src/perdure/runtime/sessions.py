@@ -29,7 +29,7 @@ from perdure.runtime.outgoing import Outgoing, Slip, submission
 from perdure.runtime.workspaces import Workspaces
 from perdure.stores.base import Query, Receipt, Store, Stored
 
-__all__ = ["Opening", "Outgoing", "Query", "Sessions", "Store", "new_id"]
+__all__ = ["Opening", "Outgoing", "Query", "Sessions", "Store", "Stored", "new_id"]
 
 MAX_TITLE_CHARS = 500
 DISK_IS_FULL = "The disk is full. Make room and try again; nothing was kept."

@@ -40,6 +40,8 @@ class SessionBody(Struct, kw_only=True):
     agent: Name | None = None
     title: TitleText = ""
     message: str | None = None
+    kickoff: bool = False
+    """Make the first message from the project's template, with `message` in its place."""
     message_id: MessageId | None = None
     model: Name | None = None
     mode: Name | None = None

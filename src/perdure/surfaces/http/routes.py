@@ -3,27 +3,15 @@
 Ids that people or agents choose may have slashes in them (`:path`); a session's never has.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from perdure.surfaces.http import bodies, diane, handlers, runs, streams
 from perdure.surfaces.http import diane_shapes as ds
 from perdure.surfaces.http import shapes as sh
+from perdure.surfaces.http.endpoint import POSITION, Endpoint
+from perdure.surfaces.http.teamhq_routes import TEAMHQ
 
-POSITION = "The id of the last event that was seen. The Last-Event-ID header wins."
-
-
-class Endpoint(NamedTuple):
-    method: str
-    path: str
-    handler: Callable[..., Any]
-    summary: str
-    body: type | None = None
-    query: dict[str, tuple[Any, str]] = {}
-    answers: dict[int, Any] = {}
-    """Status: a struct, a list of one, a media type, a tuple of these, or None for no body."""
-    refusals: tuple[str, ...] = ()
-
+__all__ = ["ENDPOINTS", "POSITION", "Endpoint"]
 
 LIST_QUERY: dict[str, tuple[Any, str]] = {
     "project": (str, "Only sessions of this project."),
@@ -81,6 +69,8 @@ ENDPOINTS = [
         "Agents that are known by name, to be added to perdure.toml",
         answers={200: sh.Catalogue},
     ),
+    # Before the projects themselves, whose ids may have slashes in them.
+    *TEAMHQ,
     Endpoint("GET", "/api/projects", handlers.list_projects, "All projects", answers={200: sh.ProjectList}),
     Endpoint(
         "POST",
