@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from perdure import config
+from perdure.core.errors import Refused
 from perdure.core.permissions import Rule
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -26,10 +27,17 @@ class MessageBody(Struct, kw_only=True):
     text: str
     message_id: MessageId | None = None
     agent: Name | None = None
-    fresh: bool = False
-    force_fresh_session: bool = field(name="forceFreshSession", default=False)
+    fresh: bool | UnsetType = UNSET
+    force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
     when_busy: Literal["reject", "queue", "interrupt"] = "reject"
     attachments: Annotated[list[dict[str, Any]], Meta(max_length=50)] = []
+
+
+def wants_fresh(fresh: bool | UnsetType, force_fresh_session: bool | UnsetType) -> bool:
+    """One wish under two names."""
+    if fresh is not UNSET and force_fresh_session is not UNSET and fresh != force_fresh_session:
+        raise Refused("invalid", "fresh and forceFreshSession are the same: give one of them, or both alike.")
+    return fresh is True or force_fresh_session is True
 
 
 class SessionBody(Struct, kw_only=True):

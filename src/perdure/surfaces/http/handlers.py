@@ -118,7 +118,7 @@ def _outgoing(body: bodies.MessageBody) -> Outgoing:
         text=body.text,
         message_id=body.message_id,
         agent=body.agent,
-        fresh=body.fresh or body.force_fresh_session,
+        fresh=bodies.wants_fresh(body.fresh, body.force_fresh_session),
         when_busy=body.when_busy,
         attachments=tuple(body.attachments),
     )

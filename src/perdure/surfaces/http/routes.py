@@ -9,6 +9,7 @@ from perdure.surfaces.http import bodies, diane, handlers, runs, streams
 from perdure.surfaces.http import diane_shapes as ds
 from perdure.surfaces.http import shapes as sh
 from perdure.surfaces.http.endpoint import POSITION, Endpoint
+from perdure.surfaces.http.open_design import OPEN_DESIGN
 from perdure.surfaces.http.teamhq_routes import TEAMHQ
 
 __all__ = ["ENDPOINTS", "POSITION", "Endpoint"]
@@ -264,6 +265,7 @@ ENDPOINTS = [
         answers={200: runs.SingleRun, 202: sh.Accepted},
         refusals=("not_found", "slots_full", "conflict", "turn_active", "too_large", "agent_unavailable"),
     ),
+    *OPEN_DESIGN,
     Endpoint(
         "POST",
         "/api/login-links",
