@@ -25,6 +25,7 @@ class ConfigError(Exception):
 # Thirty years: beyond it a moment can't be written as a date.
 Seconds = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 NonNegative = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
 
 
 class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -183,6 +184,14 @@ class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     resume: Annotated[Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")] = (
         "auto"
     )
+    transcript_tokens: Annotated[
+        Positive | None,
+        Meta(
+            description="How much of a long history it is told, in tokens. By default half of what its model was seen "
+            "to hold, or 100,000.",
+        ),
+    ] = None
+    model_transcript_tokens: Annotated[dict[str, Positive], Meta(description="The same by model.")] = {}
     prewarm: Annotated[
         bool | None, Meta(description="Start it when a session is created. By default a streaming Claude is.")
     ] = None
@@ -220,8 +229,15 @@ class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):
             "and {message}."
         ),
     ] = None
-    history_scope: Annotated[Literal["all", "agent"], Meta(description="What an agent is given of the history.")] = (
-        "all"
+    history_scope: Annotated[
+        Literal["all", "agent"],
+        Meta(
+            description="What an agent is given of the history: all of it, or only what follows the last answer of "
+            "another agent."
+        ),
+    ] = "all"
+    resume: Annotated[Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")] = (
+        "auto"
     )
     runner_mode: Annotated[
         Literal["streaming", "resume"] | None,

@@ -52,7 +52,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("no_prior_answer", {"binding": bound(last_turn=0)}),
     ("last_turn_not_confirmed", {"binding": bound(confirmed=False)}),
     ("history_changed", {"epoch": 4}),
-    ("missed_turns", {"last_visible_turn": 6}),
+    ("scope_changed", {"scope": "agent"}),
     ("workdir_changed", {"binding": bound(workdir_id="9:9")}),
     ("runtime_changed", {"facts": facts(runtime="other")}),
 ]
@@ -105,7 +105,8 @@ yes_or_no = st.booleans()
     answered=yes_or_no,
     confirmed=yes_or_no,
     epoch=yes_or_no,
-    saw_all=yes_or_no,
+    scope=yes_or_no,
+    missed=yes_or_no,
     workdir=yes_or_no,
     runtime=yes_or_no,
     live=yes_or_no,
@@ -120,8 +121,9 @@ def test_a_turn_is_fresh_if_and_only_if_a_guard_fails(**held: Any) -> None:
         epoch=3 if held["epoch"] else 2,
         confirmed=held["confirmed"],
         last_turn=last_turn,
+        scope="all" if held["scope"] else "agent",
     )
-    visible = 0 if not held["history"] else (max(last_turn, 1) if held["saw_all"] else 7)
+    visible = 0 if not held["history"] else (7 if held["missed"] else max(last_turn, 1))
     found = plan(
         last_visible_turn=visible,
         fresh=held["fresh"],
@@ -130,10 +132,11 @@ def test_a_turn_is_fresh_if_and_only_if_a_guard_fails(**held: Any) -> None:
         poisoned=["n1"] if held["poisoned"] else [],
         attached=ATTACHED if held["live"] else None,
     )
-    wanted = all(held[name] for name in ("history", "has_binding", "answered", "confirmed", "epoch", "saw_all"))
+    wanted = all(held[name] for name in ("history", "has_binding", "answered", "confirmed", "epoch", "scope"))
     wanted = wanted and held["workdir"] and held["runtime"] and not held["fresh"] and not held["poisoned"]
     wanted = wanted and held["resume"] == "auto" and (held["live"] or held["able"])
     assert (found.context != "fresh") is wanted
     assert (found.native_session_id is not None) is wanted
+    assert found.seen == (5 if wanted else 0)
     assert (found.context == "live") is (wanted and held["live"])
     assert (False in found.guards.values()) is not wanted

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
-from perdure.core.transcript import CUT_OFF, History, compose, markdown
+from perdure.core.scope import missing
+from perdure.core.transcript import ANTI_ECHO, CUT_OFF, History, compose, markdown
 from perdure.core.transcript_text import unwrap
-from perdure.core.view import visible_turns
 from tests.core.stage import Stage
 
 said = st.text(min_size=1, max_size=40).filter(str.strip)
@@ -22,10 +22,10 @@ def told(stage: Stage) -> str:
     turn = stage.state.turn
     assert turn is not None
     history = folded(stage)
-    earlier = [number for number in visible_turns(stage.state) if number < turn.turn]
+    untold = missing(stage.state.visible, turn.agent, turn.scope, turn.seen, before=turn.turn)
     message = history.views[turn.turn].message
     assert message is not None
-    return compose(turn.context, history, earlier, message["text"])
+    return compose(turn.context, history, untold, message["text"]).text
 
 
 def folded(stage: Stage) -> History:
@@ -65,16 +65,22 @@ def test_a_turn_that_goes_on_in_its_own_session_is_told_the_new_message_alone(
     stage.send(newest)
     assert stage.state.turn is not None
     assert stage.state.turn.context == ("resumed" if suspend else "live")
-    assert told(stage) == newest
+    assert unwrap(told(stage)) == ([], newest)
+    assert (ANTI_ECHO in told(stage)) is (suspend and not newest.startswith("/"))
 
 
-def test_another_agent_is_told_all_of_it_and_so_is_the_first_when_it_comes_back() -> None:
+def test_another_agent_is_told_all_of_it_and_the_first_only_what_it_missed_when_it_comes_back() -> None:
     stage = Stage()
     stage.a_turn("one")
-    stage.a_turn("two", native="b1", agent="beta")
+    entries, message = unwrap_sent(stage, "two", agent="beta")
+    assert ([entry.text for entry in entries if entry.role == "user"], message) == (["one"], "two")
+    stage.open("b1")
+    stage.finish()
     entries, message = unwrap_sent(stage, "three", agent="alpha")
-    assert [entry.text for entry in entries if entry.role == "user"] == ["one", "two"]
+    assert [entry.text for entry in entries if entry.role == "user"] == ["two"]
     assert message == "three"
+    assert stage.state.turn is not None
+    assert (stage.state.turn.context, stage.state.turn.catch_up) == ("resumed", 1)
 
 
 def unwrap_sent(stage: Stage, text: str, **given: Any) -> tuple[list[Any], str]:
@@ -98,7 +104,7 @@ def test_an_answer_that_broke_off_is_marked_as_such(how: str) -> None:
 
 
 def test_a_fresh_turn_can_not_be_composed_without_the_turns_before_it() -> None:
-    assert compose("fresh", None, [], "hello") == "hello"
+    assert compose("fresh", None, [], "hello").text == "hello"
     with pytest.raises(AssertionError):
         compose("fresh", None, [1], "hello")
 
@@ -126,10 +132,10 @@ def test_tools_are_told_as_lines_and_people_read_them_in_markdown() -> None:
 
 @pytest.mark.parametrize("context", ["live", "resumed", "fresh"])
 def test_instructions_go_with_each_message_whatever_the_agent_holds(context: str) -> None:
-    sent = compose(context, None, [], "hello", "Speak like a pirate.")
+    sent = compose(context, None, [], "hello", "Speak like a pirate.").text
     assert "Speak like a pirate." in sent
     assert unwrap(sent) == ([], "hello")
 
 
 def test_nothing_is_put_before_a_command_of_the_agents_own() -> None:
-    assert compose("live", None, [], "/compact", "Speak like a pirate.") == "/compact"
+    assert compose("live", None, [], "/compact", "Speak like a pirate.").text == "/compact"

@@ -85,7 +85,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("only root may mount a small file system")
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True)
     if mounted.returncode != 0:
         pytest.skip("mounting is not permitted here")
     yield disk
@@ -95,7 +95,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 async def test_a_full_disk_loses_nothing_that_was_kept_and_the_store_lives_on(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
-    ballast.write_bytes(b"\0" * 500_000)
+    ballast.write_bytes(b"\0" * 1_000_000)
     store, owner = await opened(small_disk / "perdure.db")
     await owner.create("s")
     kept = await fill(owner)

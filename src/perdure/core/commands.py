@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from perdure.core.observations import Told
 from perdure.core.permissions import Rule
 
 
@@ -20,6 +21,7 @@ class CreateSession(Struct, frozen=True, kw_only=True):
     model: str | None = None
     mode: str | None = None
     parent: str | None = None
+    forked_from: dict[str, Any] | None = None
     permissions: tuple[Rule, ...] = ()
     single_shot: bool = False
 
@@ -33,6 +35,33 @@ class SubmitMessage(Struct, frozen=True, kw_only=True):
     fresh: bool = False
     when_busy: Literal["reject", "queue", "interrupt"] = "reject"
     attachments: tuple[dict[str, Any], ...] = ()
+
+
+class EditMessage(Struct, frozen=True, kw_only=True):
+    """Give the message of a turn another text. `revision`: only if the history was not changed since."""
+
+    turn: int
+    message_id: str
+    text: str
+    revision: int | None = None
+
+
+class Rewind(Struct, frozen=True, kw_only=True):
+    """Drop this turn and all after it from the visible history."""
+
+    turn: int
+    revision: int | None = None
+
+
+class RetryTurn(Struct, frozen=True, kw_only=True):
+    """Rewind, then send this message, fresh."""
+
+    turn: int
+    message_id: str
+    text: str
+    agent: str | None = None
+    attachments: tuple[dict[str, Any], ...] = ()
+    revision: int | None = None
 
 
 class UnqueueMessage(Struct, frozen=True):
@@ -106,6 +135,8 @@ class PrepareLaunch(Struct, frozen=True, kw_only=True):
     native_session_id: str | None
     workdir_id: str
     fingerprint: str
+    told: Told | None = None
+    """What became of a history that was too long, if the running turn's message is sent with the launch."""
 
 
 class EndWait(Struct, frozen=True):
@@ -123,6 +154,9 @@ class GiveUpTurn(Struct, frozen=True, kw_only=True):
 
 Command = (
     SubmitMessage
+    | EditMessage
+    | Rewind
+    | RetryTurn
     | UnqueueMessage
     | AbortTurn
     | EndSession

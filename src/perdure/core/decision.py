@@ -1,6 +1,7 @@
 """Events in the making: what a decision is made from, and what it leads to. Pure."""
 
 from collections.abc import Callable
+from typing import Literal
 
 from msgspec import Struct
 
@@ -10,6 +11,8 @@ from perdure.core.permissions import Rule
 from perdure.core.resume import AgentFacts
 from perdure.core.state import Session, Turn, fork
 
+_OF_A_TURN = (ev.TurnStart, ev.TurnEnd, ev.ContextFallback, ev.HistoryShortened)
+
 
 class World(Struct, frozen=True):
     """What the machine can't know by itself, as values."""
@@ -17,6 +20,7 @@ class World(Struct, frozen=True):
     now: str
     facts_of: Callable[[str], AgentFacts]
     rules: tuple[Rule, ...] = ()
+    scope: Literal["all", "agent"] = "all"
 
 
 class Decision:
@@ -28,11 +32,17 @@ class Decision:
         self.events: list[ev.Event] = []
         self.turns: dict[int, Turn] = {}
         """Those whose public record these events change."""
+        self.counted = True
+        """Whether what these turns have cost was spent here."""
 
     def emit(self, event: ev.Event) -> None:
         event.at = self.world.now
+        self.adopt(event)
+
+    def adopt(self, event: ev.Event) -> None:
+        """Take an event that happened at a time of its own."""
         event.session_id = self.state.id
         self.events.append(event)
         evolve(self.state, event)
-        if isinstance(event, ev.TurnStart | ev.TurnEnd | ev.ContextFallback) and self.state.turn is not None:
+        if isinstance(event, _OF_A_TURN) and self.state.turn is not None:
             self.turns[self.state.turn.turn] = self.state.turn

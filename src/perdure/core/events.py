@@ -57,6 +57,11 @@ class TurnStart(Event, tag="turn_start"):
     native_session_id: str | None = None
     origin: Literal["person", "agent"] = "person"
     """`agent`: it began by itself, and nothing is to be sent."""
+    scope: Literal["all", "agent"] = "all"
+    seen: int = 0
+    """The agent's own session holds what it was given up to this turn."""
+    catch_up: int = 0
+    """How many turns it is told besides the message, because its own session does not hold them."""
 
 
 class AssistantText(Event, tag="assistant_text"):
@@ -308,6 +313,8 @@ class ContextFallback(Event, tag="context_fallback"):
     reason: str
     poisoned: bool = False
     """The native session must never be used again."""
+    shorter: bool = False
+    """What it was told was too long for it: from now on it is told less."""
 
 
 class DriverFallback(Event, tag="driver_fallback"):
@@ -320,10 +327,22 @@ class DriverFallback(Event, tag="driver_fallback"):
 
 
 class HistoryChanged(Event, tag="history_changed"):
-    """What was said was edited, cut off or taken back."""
+    """What was said was changed. `edit`: the message of this turn has another text. `rewind` and `retry`: this turn and
+    all after it are no longer visible; they stay in the log. `bumped`: the agents whose own session is out of date."""
 
-    change: str
+    change: Literal["edit", "rewind", "retry"]
     bumped: list[str]
+    message_id: str | None = None
+    text: str | None = None
+
+
+class HistoryShortened(Event, tag="history_shortened"):
+    """The conversation was too long to be told as it is: these turns were told in short form, those not at all."""
+
+    digested: list[int]
+    left_out: list[int]
+    tokens: int
+    message: str
 
 
 class WaitingUntil(Event, tag="waiting_until"):
@@ -383,6 +402,7 @@ AnyEvent = (
     | ContextFallback
     | DriverFallback
     | HistoryChanged
+    | HistoryShortened
     | WaitingUntil
     | System
     | Unrecognised

@@ -11,7 +11,8 @@ import msgspec
 from perdure.core import events as ev
 from perdure.core.clock import ms_between
 from perdure.core.permissions import Rule, remembered
-from perdure.core.state import Attached, Binding, Queued, Session, Turn
+from perdure.core.scope import cut, turns_of
+from perdure.core.state import Attached, Binding, Queued, Session, Span, Turn
 
 RESOLVED_PROMPTS_KEPT = 100
 POISONED_KEPT = 100
@@ -40,6 +41,7 @@ def created(event: ev.SessionCreated) -> Session:
         title_by="person" if given.get("title") else "",
         labels=list(given.get("labels", [])),
         parent=given.get("parent"),
+        forked_from=given.get("forked_from"),
         limits=dict(given.get("limits", {})),
         permissions=msgspec.convert(msgspec.to_builtins(given.get("permissions", ())), list[Rule]),
         single_shot=given.get("single_shot", False),
@@ -61,10 +63,11 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
     state.last_turn = number
     state.turn_count += 1
     state.error = None
-    if state.visible and state.visible[-1][1] == number - 1:
-        state.visible[-1][1] = number
+    span = state.visible[-1] if state.visible else None
+    if span is not None and span.last == number - 1 and span.agent == event.agent and span.answered:
+        span.last = number
     else:
-        state.visible.append([number, number])
+        state.visible.append(Span(number, number, event.agent))
     state.turn = Turn(
         turn=number,
         run_id=event.run_id,
@@ -74,6 +77,10 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
         context=event.context,
         context_reason=event.context_reason,
         native_session_id=event.native_session_id,
+        model=state.model,
+        catch_up=event.catch_up,
+        scope=event.scope,
+        seen=event.seen,
         origin=event.origin,
     )
     _mark_used(state)
@@ -109,6 +116,8 @@ def _bind(state: Session, attached: Attached) -> None:
             workdir_id=attached.workdir_id,
             fingerprint=attached.fingerprint,
             epoch=state.epochs.get(attached.agent, 0),
+            first_turn=state.turn.turn if state.turn else 0,
+            scope=state.turn.scope if state.turn else "all",
         )
 
 
@@ -121,6 +130,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
     turn.stop_reason = event.stop_reason
     turn.exit_code = event.exit_code
     turn.input_bytes = event.input_bytes
+    turn.model = state.model or (state.models or {}).get("currentModelId") or turn.model
     turn.open_tools = []
     if event.usage is not None:
         turn.usage = event.usage
@@ -132,6 +142,8 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
             state.usage[key] = state.usage.get(key, 0) + value
     if event.poisoned:
         _poison(state, turn.agent)
+    if event.stop_reason == "failed":
+        _unanswered(state, turn)
     attached = state.attached
     if event.confirmed and attached is not None and attached.opened and attached.agent == turn.agent:
         binding = state.bindings.get(turn.agent)
@@ -145,6 +157,17 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
     state.abort_reason = None
     state.abort_requested_at = None
     state.last_active_at = event.at
+
+
+def _unanswered(state: Session, turn: Turn) -> None:
+    """A turn that failed is no answer: it does not part what was said before it from what comes after."""
+    span = state.visible[-1] if state.visible else None
+    if span is not None and span.last == turn.turn and span.answered:
+        if span.first == turn.turn:
+            state.visible.pop()
+        else:
+            span.last -= 1
+        state.visible.append(Span(turn.turn, turn.turn, turn.agent, False))
 
 
 def _tool_use(state: Session, event: ev.ToolUse) -> None:
@@ -310,8 +333,11 @@ def _context_fallback(state: Session, event: ev.ContextFallback) -> None:
     turn.context = "fresh"
     turn.context_reason = event.reason
     turn.native_session_id = None
+    turn.seen = turn.catch_up = 0
     if event.poisoned:
         _poison(state, turn.agent)
+    if event.shorter:
+        state.shortened[turn.agent] = state.shortened.get(turn.agent, 0) + 1
     if state.attached is not None:
         state.attached.opened = False
         state.attached.native_session_id = None
@@ -322,6 +348,25 @@ def _poison(state: Session, agent: str) -> None:
     binding = state.bindings.pop(agent, None)
     if binding is not None:
         state.poisoned = [*state.poisoned, binding.native_session_id][-POISONED_KEPT:]
+
+
+def _history_changed(state: Session, event: ev.HistoryChanged) -> None:
+    state.revision += 1
+    state.last_active_at = event.at
+    for agent in event.bumped:
+        state.epochs[agent] = state.epochs.get(agent, 0) + 1
+    if event.change == "edit" or event.turn is None:
+        return
+    state.visible = cut(state.visible, event.turn)
+    state.turn_count = len(turns_of(state.visible))
+    if state.turn is not None and state.turn.turn >= event.turn:
+        state.turn = None
+        state.error = None
+
+
+def _history_shortened(state: Session, event: ev.HistoryShortened) -> None:
+    if state.turn is not None and state.turn.turn == event.turn:
+        state.turn.digested, state.turn.left_out = len(event.digested), len(event.left_out)
 
 
 def _waiting_until(state: Session, event: ev.WaitingUntil) -> None:
@@ -368,6 +413,8 @@ _CHANGES: dict[type[ev.Event], Callable[[Session, Any], None]] = {
     ev.AgentAttached: _agent_attached,
     ev.AgentDetached: _agent_detached,
     ev.ContextFallback: _context_fallback,
+    ev.HistoryChanged: _history_changed,
+    ev.HistoryShortened: _history_shortened,
     ev.WaitingUntil: _waiting_until,
     ev.DriverFallback: _driver_fallback,
     ev.Error: _error,

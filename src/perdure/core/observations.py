@@ -39,6 +39,16 @@ class StartFailed(Struct, frozen=True):
     """It says nothing of the next process: a turn that waits for this one may try another, once."""
 
 
+class Told(Struct, frozen=True):
+    """The turn's agent is told a conversation that was too long for it. Reported by the runner, not by a driver."""
+
+    turn: int
+    digested: tuple[int, ...]
+    """Told in short form."""
+    left_out: tuple[int, ...]
+    tokens: int
+
+
 class PromptWithdrawn(Struct, frozen=True):
     """The agent no longer waits for this answer."""
 

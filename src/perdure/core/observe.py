@@ -14,8 +14,9 @@ from perdure.core import observations as ob
 from perdure.core.clock import seconds, stamp
 from perdure.core.decision import Decision, World
 from perdure.core.permissions import DENY_ALL, answer_again, answer_by_rule
+from perdure.core.scope import view
 from perdure.core.state import Attached, Session, Turn
-from perdure.core.turns import close_prompts, continue_queue, detach, finish_turn
+from perdure.core.turns import close_prompts, continue_queue, detach, finish_turn, shortened
 
 CONTENT = (
     ev.AssistantText,
@@ -30,6 +31,7 @@ ANY_TIME = (ev.Usage, ev.Config, ev.Title, ev.System)
 FALLBACK_DRIVERS = {"claude-stream": "claude-resume"}
 UNKNOWN_RESET_S = 3600
 """How long a session waits for a limit of which nobody knows when it resets."""
+SHORTER_TRIES = 3
 AGENTS_OWN = 0
 """The turn of what an agent does that nobody asked for."""
 
@@ -178,6 +180,16 @@ def _may_start_over(state: Session) -> bool:
     return state.phase == "working" and turn is not None and sent_once and not turn.tool_ran
 
 
+def _may_be_told_less(state: Session) -> bool:
+    """Whether a turn that was too long for its agent is tried again with a shorter history: only if it was told one,
+    and did nothing yet."""
+    turn = state.turn
+    if turn is None or state.phase != "working" or turn.origin != "person" or turn.tool_ran:
+        return False
+    told_all = turn.context == "fresh" and bool(view(state.visible, turn.agent, turn.scope, before=turn.turn))
+    return told_all and turn.attempt <= SHORTER_TRIES
+
+
 def _start_failed(decision: Decision, fact: ob.StartFailed) -> None:
     state = decision.state
     error = ev.Error(code=fact.code, message=fact.message)
@@ -208,6 +220,11 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
     if fact.turn != _expected(state.turn):
         return
     failed = fact.stop_reason == "failed" or fact.error_message is not None
+    if fact.error_code == "context_too_long" and _may_be_told_less(state):
+        detach(decision, "too_long")
+        reason = f"too_long: {fact.error_message or 'it was more than the agent can take'}"
+        decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=reason, poisoned=True, shorter=True))
+        return
     message = fact.error_message or "The agent gave no reason."
     if fact.poisoned:
         detach(decision, "native_session_poisoned")
@@ -229,6 +246,12 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
         decision.emit(ev.WaitingForInput(turn=state.turn.turn))
     else:
         continue_queue(decision)
+
+
+def _told(decision: Decision, fact: ob.Told) -> None:
+    state = decision.state
+    if state.working and state.turn is not None and state.turn.turn == fact.turn:
+        shortened(decision, fact)
 
 
 def _turn_begun(decision: Decision, fact: ob.TurnBegun) -> None:
@@ -333,6 +356,7 @@ _HANDLERS: dict[type[Any], Callable[[Decision, Any], None]] = {
     ob.ResumeRefused: _resume_refused,
     ob.StartFailed: _start_failed,
     ob.PromptWithdrawn: _withdrawn,
+    ob.Told: _told,
     ob.TurnBegun: _turn_begun,
     ob.TurnFinished: _turn_finished,
     ob.Noise: _noise,

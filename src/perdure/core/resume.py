@@ -1,8 +1,8 @@
 """Whether a turn may go on in the agent's own session, or must be given the whole transcript.
 
 One pure function; its plan is the only source of both halves: what the agent is asked to open, and what it is told.
-`live` and `resumed` send the new message alone, `fresh` opens a new native session and sends the full transcript.
-Sending neither context nor transcript can't be expressed.
+`live` and `resumed` send the new message with the turns that the agent's session missed, `fresh` opens a new native
+session and sends the full transcript. Sending neither context nor transcript can't be expressed.
 """
 
 from typing import Literal
@@ -26,6 +26,8 @@ class Plan(Struct, frozen=True):
     context: Literal["live", "resumed", "fresh"]
     reason: str
     native_session_id: str | None = None
+    seen: int = 0
+    """The last turn that the native session holds."""
     guards: dict[str, bool] = {}
     """Each guard that was looked at, and whether it held."""
 
@@ -40,6 +42,7 @@ def resolve_resume(
     poisoned: list[str],
     attached: Attached | None,
     last_visible_turn: int,
+    scope: str = "all",
 ) -> Plan:
     """The plan for the next turn. Guards in order; the first that fails is the reason."""
     live = (
@@ -72,16 +75,16 @@ def resolve_resume(
         reason = "last_turn_not_confirmed"
     elif not holds("same_epoch", binding.epoch == epoch):
         reason = "history_changed"
-    elif not holds("saw_all_turns", binding.last_turn == last_visible_turn):
-        reason = "missed_turns"
+    elif not holds("same_scope", binding.scope == scope):
+        reason = "scope_changed"
     elif not holds("same_workdir", binding.workdir_id == facts.workdir_id):
         reason = "workdir_changed"
     elif not holds("same_runtime", binding.fingerprint == facts.fingerprint):
         reason = "runtime_changed"
     elif live:
-        return Plan("live", "process_holds_context", binding.native_session_id, guards)
+        return Plan("live", "process_holds_context", binding.native_session_id, binding.last_turn, guards)
     elif not holds("agent_can_resume", facts.can_resume):
         reason = "agent_cannot_resume"
     else:
-        return Plan("resumed", "native_session_confirmed", binding.native_session_id, guards)
-    return Plan("fresh", reason, None, guards)
+        return Plan("resumed", "native_session_confirmed", binding.native_session_id, binding.last_turn, guards)
+    return Plan("fresh", reason, None, 0, guards)

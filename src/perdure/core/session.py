@@ -18,8 +18,9 @@ from perdure.core.answers import check_choice, read_answer
 from perdure.core.decision import Decision, World
 from perdure.core.errors import Refused
 from perdure.core.evolve import created
+from perdure.core.history import edit_message, retry_turn, rewind
 from perdure.core.state import Queued, Session
-from perdure.core.turns import abort, continue_queue, detach, finish_turn, start_turn
+from perdure.core.turns import abort, continue_queue, detach, finish_turn, shortened, start_turn
 from perdure.core.view import public_session
 
 QUEUE_MAX = 100
@@ -28,6 +29,9 @@ QUEUE_MAX_CHARS = 4_000_000
 ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     # command: {phase: where it may lead}; a phase that is not listed refuses.
     "SubmitMessage": {"idle": ("working",), "working": ("working", "aborting"), "aborting": ("aborting",)},
+    "EditMessage": {"idle": ("idle",)},
+    "Rewind": {"idle": ("idle",)},
+    "RetryTurn": {"idle": ("working",)},
     "UnqueueMessage": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
     "AbortTurn": {"idle": ("idle", "working"), "working": ("aborting",), "aborting": ("aborting",)},
     "EndSession": {"idle": ("ended",), "working": ("ended",), "aborting": ("ended",)},
@@ -203,6 +207,8 @@ def _prepare_launch(decision: Decision, command: cmd.PrepareLaunch) -> None:
             fingerprint=command.fingerprint,
         )
     )
+    if command.told is not None:
+        shortened(decision, command.told)
 
 
 def _give_up_turn(decision: Decision, command: cmd.GiveUpTurn) -> None:
@@ -258,6 +264,9 @@ def _update_session(decision: Decision, command: cmd.UpdateSession) -> None:
 
 _HANDLERS: dict[type[Any], Callable[[Decision, Any], None]] = {
     cmd.SubmitMessage: _submit,
+    cmd.EditMessage: edit_message,
+    cmd.Rewind: rewind,
+    cmd.RetryTurn: retry_turn,
     cmd.UnqueueMessage: _unqueue,
     cmd.AbortTurn: _abort,
     cmd.EndSession: _end_session,

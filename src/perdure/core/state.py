@@ -13,6 +13,15 @@ from perdure.core.events import PendingPrompt
 from perdure.core.permissions import Remembered, Rule
 
 
+class Span(Struct, array_like=True):
+    """Visible turns that follow each other, first and last included, of one agent. `answered`: they did not fail."""
+
+    first: int
+    last: int
+    agent: str = ""
+    answered: bool = True
+
+
 class Turn(Struct, kw_only=True):
     """One user message worked to its end; the public fields, then what only the machine needs."""
 
@@ -32,7 +41,17 @@ class Turn(Struct, kw_only=True):
     context_reason: str = ""
     input_bytes: int | None = None
 
+    model: str | None = None
+    catch_up: int = 0
+    """How many turns rode along because the agent's own session did not hold them."""
+    digested: int = 0
+    left_out: int = 0
+    """Of the turns that it was told: how many in short form, and how many were too old to be told at all."""
+
     native_session_id: str | None = None
+    scope: str = "all"
+    seen: int = 0
+    """The last turn that the agent's own session holds; 0 if it holds none and is told all."""
     origin: str = "person"
     attempt: int = 1
     tool_ran: bool = False
@@ -60,7 +79,9 @@ class Binding(Struct, kw_only=True):
     fingerprint: str
     epoch: int = 0
     confirmed: bool = False
+    first_turn: int = 0
     last_turn: int = 0
+    scope: str = "all"
 
 
 class Attached(Struct, kw_only=True):
@@ -92,6 +113,8 @@ class Session(Struct, kw_only=True):
     labels: list[str] = field(default_factory=list)
     archived: bool = False
     parent: str | None = None
+    forked_from: dict[str, Any] | None = None
+    """The session and the turn whose history this one began with."""
     limits: dict[str, Any] = field(default_factory=dict)
     permissions: list[Rule] = field(default_factory=list)
     """Rules of this session alone; they go before those of its project."""
@@ -118,8 +141,9 @@ class Session(Struct, kw_only=True):
 
     last_turn: int = 0
     turn_count: int = 0
-    visible: list[list[int]] = field(default_factory=list)
-    """Ranges of visible turns, first and last included."""
+    visible: list[Span] = field(default_factory=list)
+    revision: int = 0
+    """How often the history was changed: a change may name the one it was made for."""
     turn: Turn | None = None
     """The running turn, or the last one."""
     turn_after_seq: int = 0
@@ -135,6 +159,8 @@ class Session(Struct, kw_only=True):
     bindings: dict[str, Binding] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     poisoned: list[str] = field(default_factory=list)
+    shortened: dict[str, int] = field(default_factory=dict)
+    """By agent: how often it could not take what it was told, and is told less since."""
     drivers: dict[str, str] = field(default_factory=dict)
     """Agents that fell back to another driver in this session."""
     background_tasks: int = 0

@@ -1,13 +1,17 @@
 """The transcript: Perdure's own history of a session, and what a fresh turn is told of it.
 
-The agent's native session is only a cache of this. Verbatim here; how it is written as text is transcript_text.py.
+The agent's native session is only a cache of this. How it is written as text is transcript_text.py; what becomes of
+one that is too long, digest.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from perdure.core import events as ev
-from perdure.core.transcript_text import Entry, wrap
+from perdure.core.digest import DEFAULT_TOKENS, Shortened, note_of, shorten
+from perdure.core.transcript_text import Entry, Kind, wrap
 from perdure.core.view import TurnView
 
 CUT_OFF = {
@@ -45,7 +49,7 @@ class History:
             if view is None or view.message is None:
                 continue
             agent = self.agents.get(turn, "")
-            found.append(Entry("user", turn, agent, view.message["text"]))
+            found.append(Entry("user", turn, agent, view.message["text"], attachments_note(view.message)))
             said = answer_text(view)
             note = CUT_OFF.get(self.stop_reasons.get(turn, ""), "")
             if said or note:
@@ -53,27 +57,74 @@ class History:
         return found
 
 
+def attachments_note(message: dict[str, Any]) -> str:
+    """The names of what came with a message: what was in it is not told again."""
+    names = [attachment_name(attachment) for attachment in message["attachments"]]
+    return f"attached: {', '.join(names)}" if names else ""
+
+
+def attachment_name(attachment: dict[str, Any]) -> str:
+    place = attachment.get("path") or attachment.get("uri") or ""
+    name = attachment.get("name") or str(place).rsplit("/", 1)[-1] or "a file"
+    return str(name)
+
+
 def answer_text(view: TurnView) -> str:
-    """The answer with each tool as a line of its own, so that the reader knows what was done."""
+    """The answer with each tool and each question as a line of its own, so that the reader knows what was done."""
     pieces: list[str] = []
     for part in view.show():
         if part["type"] == "text":
             pieces.append(part["text"])
         elif part["type"] == "tool":
             pieces.append(f"\n[tool {part['name']}: {part['title'] or part['name']} ({part['status']})]\n")
+        elif part["type"] == "prompt_resolved" and part.get("questions"):
+            pieces += [f"\n[asked: {asked} ({answered})]\n" for asked, answered in question_lines(part)]
     return "".join(pieces).strip("\n")
 
 
-def compose(context: str, history: History | None, turns: Iterable[int], message: str, instructions: str = "") -> str:
-    """What is sent to the agent: the message alone where it holds the context, else all of the conversation.
-    Instructions go with each message, so that they are never lost with a context. A command of the agent's own must
-    stay at the beginning: nothing is put before it."""
-    note = "" if message.startswith("/") else instructions
-    if context != "fresh" or history is None:
-        assert context != "fresh" or not list(turns), "a fresh turn is told the turns before it"
-        return wrap([], message, note=note) if note else message
-    entries = history.entries(turns)
-    return wrap(entries, message, note=note) if entries or note else message
+def question_lines(part: dict[str, Any]) -> list[tuple[str, str]]:
+    """Each question of a prompt, and that it is answered, and how."""
+    lines = []
+    for question in part["questions"]:
+        answer = (part.get("answers") or {}).get(question["question_id"])
+        words = ", ".join(answer) if isinstance(answer, list) else answer
+        lines.append((question["question"], f"already answered: {words}" if words else f"closed: {part['outcome']}"))
+    return lines
+
+
+ANTI_ECHO = (
+    "You go on in a session of yours. Whatever you asked or announced in it before is answered and done: answer only"
+    " the new message."
+)
+
+
+class Prompt(Struct, frozen=True):
+    """What an agent is sent, and what of a long history it is not told as it was."""
+
+    text: str
+    told: Shortened
+
+
+def compose(
+    context: str,
+    history: History | None,
+    turns: Sequence[int],
+    message: str,
+    instructions: str = "",
+    limit_tokens: int = DEFAULT_TOKENS,
+) -> Prompt:
+    """What is sent to the agent: the message, and before it the `turns` that its own session does not hold. These are
+    all of its view for a fresh one, and what it missed for another. Instructions go with each message, so that they
+    are never lost with a context. A command of the agent's own must stay at the beginning: nothing is put before it."""
+    assert history is not None or not turns, "an agent is told the turns that it does not hold"
+    short = shorten(history.entries(turns), limit_tokens) if history is not None else Shortened([])
+    notes = [instructions, ANTI_ECHO if context == "resumed" else ""]
+    notes = [note_of(short), *([] if message.startswith("/") else notes)]
+    note = "\n\n".join(part for part in notes if part)
+    kind: Kind = "transcript" if context == "fresh" else "catch-up"
+    if not short.entries and not note:
+        return Prompt(message, short)
+    return Prompt(wrap(short.entries, message, note=note, kind=kind), short)
 
 
 def markdown(title: str, history: History, turns: Iterable[int]) -> str:
@@ -88,6 +139,7 @@ def markdown(title: str, history: History, turns: Iterable[int]) -> str:
             "",
             view.message["text"],
             "",
+            *(f"- attached: {attachment_name(attachment)}\n" for attachment in view.message["attachments"]),
             f"## {turn}. {history.agents.get(turn, 'Agent')}",
             "",
         ]
@@ -107,4 +159,6 @@ def _part_markdown(part: dict[str, Any]) -> str:
         return "".join(f"- [{'x' if e['status'] == 'completed' else ' '}] {e['content']}\n" for e in part["entries"])
     if kind == "error":
         return f"**Error:** {part['message']}\n"
+    if kind == "prompt_resolved" and part.get("questions"):
+        return "".join(f"- {asked} *{answered}*\n" for asked, answered in question_lines(part))
     return ""

@@ -9,7 +9,10 @@ from perdure.core import events as ev
 from perdure.core.answers import title_of
 from perdure.core.clock import ms_between
 from perdure.core.decision import Decision, World
+from perdure.core.digest import shortened_words
+from perdure.core.observations import Told
 from perdure.core.resume import Plan, resolve_resume
+from perdure.core.scope import missing
 from perdure.core.state import Queued, Session
 
 
@@ -22,7 +25,8 @@ def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> Plan:
         epoch=state.epochs.get(agent, 0),
         poisoned=state.poisoned,
         attached=state.attached,
-        last_visible_turn=state.visible[-1][1] if state.visible else 0,
+        last_visible_turn=state.visible[-1].last if state.visible else 0,
+        scope=world.scope,
     )
 
 
@@ -39,6 +43,8 @@ def start_turn(decision: Decision, message: Queued) -> None:
     if state.waiting_until is not None:
         decision.emit(ev.WaitingUntil(until=None, reason="message"))
     number = state.last_turn + 1
+    held = plan.context != "fresh"
+    catch_up = len(missing(state.visible, agent, decision.world.scope, plan.seen)) if held else 0
     first = not state.visible and not state.title
     decision.emit(
         ev.UserMessage(
@@ -58,6 +64,9 @@ def start_turn(decision: Decision, message: Queued) -> None:
             context=plan.context,
             context_reason=plan.reason,
             native_session_id=plan.native_session_id,
+            scope=decision.world.scope,
+            seen=plan.seen,
+            catch_up=catch_up,
         )
     )
     if first:
@@ -127,6 +136,21 @@ def _timed_out(reason: str) -> ev.Error:
     what = "ran longer than its limit" if reason == "turn_timeout" else "was silent longer than its limit"
     return ev.Error(
         code=reason, message=f"The turn {what} and was stopped. What was said is kept; send a message to go on."
+    )
+
+
+def shortened(decision: Decision, told: Told) -> None:
+    """Say which part of a long conversation the agent is not told as it was."""
+    message = f"The conversation is too long for {decision.state.agent} to be told as it is: "
+    message += f"{shortened_words(told.digested, told.left_out)}."
+    decision.emit(
+        ev.HistoryShortened(
+            turn=told.turn,
+            digested=list(told.digested),
+            left_out=list(told.left_out),
+            tokens=told.tokens,
+            message=message,
+        )
     )
 
 

@@ -10,11 +10,15 @@ import msgspec
 
 from perdure.core import events as ev
 from perdure.core.clock import ms_between
+from perdure.core.scope import turns_of
 from perdure.core.state import Session, Turn
 
 LIVE_TEXT_CHARS = 256 * 1024
 TOOL_CONTENT_CHARS = 64 * 1024
 SNAPSHOT_TURNS = 100
+
+
+_TOLD_AS_THEY_ARE = (ev.PromptResolved, ev.Error, ev.System, ev.ContextFallback, ev.HistoryShortened)
 
 
 class TextPart:
@@ -55,6 +59,7 @@ class TurnView:
         self.message: dict[str, Any] | None = None
         self.parts: list[TextPart | dict[str, Any]] = []
         self.tools: dict[str, dict[str, Any]] = {}
+        self._questions: dict[str, list[dict[str, Any]]] = {}
         self.text_offset = 0
         self._live_chars = live_chars
         self._kept = 0
@@ -79,9 +84,18 @@ class TurnView:
             }
         elif isinstance(event, ev.Plan):
             self._plan(event)
-        elif isinstance(event, ev.PromptResolved | ev.Error | ev.System | ev.ContextFallback):
+        elif isinstance(event, ev.PendingPrompt) and event.questions:
+            self._questions[event.prompt_id] = [msgspec.to_builtins(question) for question in event.questions]
+        elif isinstance(event, ev.HistoryChanged):
+            if event.change == "edit" and self.message is not None:
+                self.message = {**self.message, "text": event.text, "edited_at": event.at}
+        elif isinstance(event, _TOLD_AS_THEY_ARE):
             part = msgspec.to_builtins(event)
-            self.parts.append({key: part[key] for key in part if key not in ("session_id", "turn", "answer")})
+            shown = {key: part[key] for key in part if key not in ("session_id", "turn", "answer")}
+            if isinstance(event, ev.PromptResolved) and event.prompt_id in self._questions:
+                shown["questions"] = self._questions[event.prompt_id]
+                shown["answers"] = (event.answer or {}).get("answers")
+            self.parts.append(shown)
 
     def text(self) -> str:
         """The plain concatenation of the turn's text, from `text_offset` on."""
@@ -185,6 +199,10 @@ TURN_FIELDS = (
     "context",
     "context_reason",
     "input_bytes",
+    "model",
+    "catch_up",
+    "digested",
+    "left_out",
 )
 TOOL_FIELDS = ("tool_id", "name", "kind", "title", "status", "input", "parent_tool_id")
 
@@ -232,6 +250,8 @@ def public_session(state: Session, event_count: int) -> dict[str, Any]:
         "config_options": state.config_options,
         "error": state.error,
         "parent": state.parent,
+        "forked_from": state.forked_from,
+        "revision": state.revision,
         "limits": state.limits,
         "permissions": [msgspec.to_builtins(rule) for rule in state.permissions],
         "single_shot": state.single_shot,
@@ -249,7 +269,7 @@ def _duration_ms(state: Session) -> int | None:
 
 
 def visible_turns(state: Session) -> list[int]:
-    return [number for first, last in state.visible for number in range(first, last + 1)]
+    return turns_of(state.visible)
 
 
 def snapshot(state: Session, view: TurnView, seq: int, turns: list[dict[str, Any]], now: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from perdure.core.observations import (
     ResumeRefused,
     SessionOpened,
     StartFailed,
+    Told,
     TurnBegun,
     TurnFinished,
 )
@@ -70,6 +71,8 @@ class SendPrompt(Struct, frozen=True, tag=True):
     message_id: str
     text: str
     attachments: tuple[dict[str, Any], ...] = ()
+    told: Told | None = None
+    """What became of a history that was too long; for the log and not for the agent."""
 
 
 class CancelTurn(Struct, frozen=True, tag=True):

@@ -22,6 +22,8 @@ class Abilities(msgspec.Struct, kw_only=True):
     capabilities: dict[str, Any] = {}
     models: dict[str, Any] | None = None
     modes: dict[str, Any] | None = None
+    context_sizes: dict[str, int] = {}
+    """How many tokens its models can hold, as far as it has said; under "" that of the model used last."""
     login_problem: str | None = None
     """What it said when it could not work for want of a login; None once it could."""
     refused_at_start: bool = False
@@ -53,6 +55,7 @@ class Abilities(msgspec.Struct, kw_only=True):
             capabilities=said,
             models=fact.models or self.models,
             modes=fact.modes or self.modes,
+            context_sizes=self.context_sizes,
             login_problem=NOT_LOGGED_IN if nobody else before,
             refused_at_start=nobody,
         )

@@ -17,9 +17,11 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.decision import World
+from perdure.core.digest import budget
 from perdure.core.errors import Refused, StoreError
 from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
 from perdure.core.observe import observe
+from perdure.core.resume import AgentFacts
 from perdure.core.session import decide
 from perdure.core.transcript import History
 from perdure.drivers import DRIVERS
@@ -250,9 +252,31 @@ class Host:
     def world(self, state: st.Session) -> World:
         return World(
             now=self.log.stamp(),
-            facts_of=lambda agent: self.agents.facts(agent, state.workdir),
+            facts_of=lambda agent: self.facts(state, agent),
             rules=tuple(self.projects.rules(state.project)),
+            scope=self.projects.history_scope(state.project),
         )
+
+    def facts(self, state: st.Session, agent: str) -> AgentFacts:
+        facts = self.agents.facts(agent, state.workdir)
+        never = self.projects.resume(state.project) == "never"
+        return msgspec.structs.replace(facts, resume="never") if never else facts
+
+    def transcript_tokens(self, state: st.Session, agent: str) -> int:
+        """How much of a long history this agent is told: as it is set up, or by what its model was seen to hold."""
+        settings = self.agents.settings(agent)
+        model = (state.model if agent == state.agent else None) or settings.model or ""
+        configured = settings.model_transcript_tokens.get(model) or settings.transcript_tokens
+        sizes = self.agents.abilities.get(agent, Abilities()).context_sizes
+        return budget(configured, sizes.get(model) or sizes.get(""), state.shortened.get(agent, 0))
+
+    def learn_size(self, state: st.Session) -> None:
+        """How much an agent's model can hold, from what it said of its last turn."""
+        size = (state.turn.usage or {}).get("context_size") if state.turn is not None else None
+        if size and state.turn is not None:
+            before = self.agents.abilities.get(state.turn.agent, Abilities())
+            sizes = {**before.context_sizes, "": size, state.turn.model or "": size}
+            self._know(state.turn.agent, msgspec.structs.replace(before, context_sizes=sizes))
 
     def driver_name(self, state: st.Session, agent: str) -> str:
         """How this session speaks to an agent: as it fell back to, as the project says, or as the agent is set up."""
@@ -275,9 +299,10 @@ class Host:
 
     def learn(self, agent: str, fact: SessionOpened | StartFailed | TurnFinished) -> None:
         """Keep what an agent says of itself, so that the next decision and the agent list know it."""
-        before = self.agents.abilities.get(agent, Abilities())
-        known = before.after(fact)
-        if before != known:
+        self._know(agent, self.agents.abilities.get(agent, Abilities()).after(fact))
+
+    def _know(self, agent: str, known: Abilities) -> None:
+        if self.agents.abilities.get(agent, Abilities()) != known:
             self.agents.abilities[agent] = known
             body = msgspec.json.encode(known)
             self._background(self.log.store.put_document("agent", agent, body))

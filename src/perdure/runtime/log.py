@@ -20,8 +20,9 @@ from perdure.core import state as st
 from perdure.core.clock import stamp
 from perdure.core.decision import Decision
 from perdure.core.errors import Conflict, Refused, StoreError
-from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_session, public_turn, snapshot
-from perdure.stores.base import Append, Checkpoint, Draft, Listed, Phrase, Receipt, Store, Stored, TurnRow
+from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_turn, snapshot
+from perdure.runtime.records import beside, listed
+from perdure.stores.base import Append, Checkpoint, Draft, Receipt, Store, Stored
 from perdure.stores.wakeups import LocalWakeups, Wakeups
 
 logger = logging.getLogger(__name__)
@@ -130,6 +131,7 @@ class Journal:
                 # Not where the step begins: that may be the end of the turn before, which is not this turn's.
                 decision.state.turn_after_seq = self.last_seq + index
         count = self.last_seq + len(events)
+        records = beside(decision, self.view, self.state.last_turn)
         step = Append(
             session_id=self.state.id,
             generation=self.log.generation,
@@ -137,10 +139,11 @@ class Journal:
             events=drafts,
             state=st.dump(decision.state) if decisive else None,
             listed=listed(decision.state, count) if decisive else None,
-            turns=[TurnRow(t.turn, True, _json.encode(public_turn(t))) for t in decision.turns.values()],
+            turns=records.turns,
+            hidden=records.hidden,
             receipt=receipt,
             checkpoint=checkpoint,
-            phrases=self._phrases(events),
+            phrases=records.phrases,
         )
         first = await self.log.store.append(step)
         began_after = self.state.turn_after_seq
@@ -151,22 +154,6 @@ class Journal:
             if isinstance(event, ev.TurnEnd):
                 self.log.turn_ended(self.state.id, began_after)
         return first
-
-    def _phrases(self, events: list[ev.Event]) -> list[Phrase]:
-        phrases: list[Phrase] = []
-        said = self.view.text()
-        for event in events:
-            if isinstance(event, ev.UserMessage):
-                phrases.append(Phrase(event.turn or 0, "user", event.text))
-            elif isinstance(event, ev.Title):
-                phrases.append(Phrase(0, "title", event.title))
-            elif isinstance(event, ev.SessionCreated) and event.session.get("title"):
-                phrases.append(Phrase(0, "title", event.session["title"]))
-            elif isinstance(event, ev.AssistantText) and self.view.turn == event.turn:
-                said += event.delta
-            elif isinstance(event, ev.TurnEnd) and self.view.turn == event.turn and said:
-                phrases.append(Phrase(event.turn or 0, "assistant", said))
-        return phrases
 
     def _publish(self, events: list[Any], drafts: list[Draft], first: int) -> None:
         """After the commit, and only then."""
@@ -184,6 +171,8 @@ class Journal:
             self._tail_bytes += len(frame)
             if isinstance(event, ev.UserMessage) and event.turn != self.view.turn:
                 self.view = TurnView(event.turn)
+            elif isinstance(event, ev.HistoryChanged) and self.state.turn is None:
+                self.view = TurnView(None)
             self.view.fold(event)
             if event.decisive:
                 self.decided_seq = seq
@@ -261,22 +250,6 @@ class Journal:
     @property
     def idle(self) -> bool:
         return not self.viewers and self.follower is None and not self._lock.locked()
-
-
-def listed(state: st.Session, event_count: int) -> Listed:
-    return Listed(
-        project=state.project,
-        agent=state.agent,
-        workdir=state.workdir,
-        state=state.state,
-        status=state.status,
-        title=state.title,
-        labels=state.labels,
-        archived=state.archived,
-        parent=state.parent,
-        last_active_at=state.last_active_at,
-        public=_json.encode(public_session(state, event_count)),
-    )
 
 
 class Log:

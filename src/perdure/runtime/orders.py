@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.core import events as ev
+from perdure.core.observations import Told
+from perdure.core.scope import missing
 from perdure.core.state import Session
-from perdure.core.transcript import History, compose
-from perdure.core.view import visible_turns
+from perdure.core.transcript import History, Prompt, compose
 from perdure.drivers.base import AnswerPrompt, CancelTurn, Order, SendPrompt, SetConfig, StartSession
 from perdure.runtime.log import Journal
 
@@ -24,11 +25,13 @@ class Orders:
         history: Callable[[str], Awaitable[History]],
         defaults: Defaults,
         instructions: Callable[[Session], str],
+        budget: Callable[[Session, str], int],
     ) -> None:
         self._journal = journal
         self._history = history
         self._defaults = defaults
         self._instructions = instructions
+        self._budget = budget
 
     async def of(self, event: ev.Event) -> list[Order]:
         state, turn = self._journal.state, self._journal.state.turn
@@ -61,11 +64,20 @@ class Orders:
         """What the turn's plan says the agent must be told."""
         state, turn, message = self._journal.state, self._journal.state.turn, self._journal.view.message
         assert turn is not None and message is not None
-        earlier = [number for number in visible_turns(state) if number < turn.turn]
-        history = await self._history(state.id) if turn.context == "fresh" and earlier else None
+        untold = missing(state.visible, turn.agent, turn.scope, turn.seen, before=turn.turn)
+        prompt = await self.composed(turn.agent, turn.context, untold, message["text"])
+        short = prompt.told
+        shortened = bool(short.digested or short.left_out)
         return SendPrompt(
             turn=turn.turn,
             message_id=turn.message_id,
-            text=compose(turn.context, history, earlier, message["text"], self._instructions(state)),
+            text=prompt.text,
             attachments=tuple(message["attachments"]),
+            told=Told(turn.turn, short.digested, short.left_out, short.tokens) if shortened else None,
         )
+
+    async def composed(self, agent: str, context: str, untold: list[int], message: str) -> Prompt:
+        """What an agent is sent that has not been told these turns."""
+        state = self._journal.state
+        history = await self._history(state.id) if untold else None
+        return compose(context, history, untold, message, self._instructions(state), self._budget(state, agent))

@@ -37,6 +37,17 @@ def submission(message: Outgoing, message_id: str) -> cmd.SubmitMessage:
     )
 
 
+def resubmission(message: Outgoing, message_id: str, rewind: cmd.Rewind) -> cmd.RetryTurn:
+    return cmd.RetryTurn(
+        turn=rewind.turn,
+        revision=rewind.revision,
+        message_id=message_id,
+        text=message.text,
+        agent=message.agent,
+        attachments=message.attachments,
+    )
+
+
 class Slip:
     """What a sender is told, and the receipt that is kept of it: known when its message is decided on."""
 

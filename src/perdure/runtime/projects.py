@@ -6,7 +6,7 @@ Above: the verbs and the host. Below: the store.
 import asyncio
 import os
 import re
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -80,6 +80,14 @@ class Projects:
     def instructions(self, project: str | None) -> str:
         settings = self.all().get(project) if project else None
         return (settings.instructions or "") if settings else ""
+
+    def history_scope(self, project: str | None) -> Literal["all", "agent"]:
+        settings = self.all().get(project) if project else None
+        return settings.history_scope if settings else "all"
+
+    def resume(self, project: str | None) -> Literal["auto", "never"]:
+        settings = self.all().get(project) if project else None
+        return settings.resume if settings else "auto"
 
     def runner_mode(self, project: str | None) -> str | None:
         settings = self.all().get(project) if project else None

@@ -56,7 +56,7 @@ class Runner:
         self._patience = Patience(host.settings, host.log.now())
         self._mending = Mending(self)
         self._long_orphan = False
-        self._orders = Orders(journal, host.history, host.start_defaults, host.instructions)
+        self._orders = Orders(journal, host.history, host.start_defaults, host.instructions, host.transcript_tokens)
         journal.follower = self._follow
         self.task: asyncio.Task[None] | None = None
 
@@ -192,6 +192,8 @@ class Runner:
         attachment.performed_seq = seq
         if orders:
             observations, lines = attachment.perform(orders)
+            told = [order.told for order in orders if isinstance(order, SendPrompt) and order.told is not None]
+            observations = [*told, *observations]
             if any(isinstance(order, SendPrompt) for order in orders) and attachment.launch is not None:
                 attachment.prompt_mark = (event.turn or 0, attachment.launch.in_size())
                 if lines:
@@ -277,6 +279,8 @@ class Runner:
         for fact in observations:
             if isinstance(fact, SessionOpened | StartFailed | TurnFinished) and self.attachment is not None:
                 self.host.learn(self.attachment.agent, fact)
+            if isinstance(fact, TurnFinished):
+                self.host.learn_size(self.journal.state)
         long_orphan = bool(self.journal.state.prompts)
         if self.attachment is not None and self.attachment.shared is not None:
             long_orphan = self.attachment.shared.asks(self.journal.state.id, long_orphan)

@@ -20,12 +20,12 @@ from perdure.core.decision import Decision
 from perdure.core.errors import Conflict, Refused, StoreError, StoreFull
 from perdure.core.permissions import Rule
 from perdure.core.session import create, decide
-from perdure.core.transcript import History, markdown
-from perdure.core.view import public_prompt, public_session, public_turn, visible_turns
-from perdure.runtime import processes
+from perdure.core.view import public_prompt, public_session, public_turn
+from perdure.runtime import processes, spending
+from perdure.runtime.histories import Histories
 from perdure.runtime.host import Host
 from perdure.runtime.log import READ_BYTES, Journal, digest
-from perdure.runtime.outgoing import Outgoing, Slip, submission
+from perdure.runtime.outgoing import Outgoing, Slip, resubmission, submission
 from perdure.runtime.workspaces import Workspaces
 from perdure.stores.base import Query, Receipt, Store, Stored
 
@@ -60,6 +60,7 @@ class Sessions:
         self.agents = host.agents
         self.projects = host.projects
         self._workspaces = Workspaces(workspaces, self.log.store, self.projects)
+        self.histories = Histories(self)
 
     # Making and finding ------------------------------------------------------------------------------------------
 
@@ -72,7 +73,7 @@ class Sessions:
         """A new session, and with a message its first turn: the session, and what the sender is told. Both are kept
         together, or neither is."""
         if message is not None:
-            self._check_size(message)
+            self.check_size(message)
         project, given, agent = self._place(opening)
         await self.agents.ready(agent)
         if message is not None and message.agent is not None and message.agent != agent:
@@ -145,14 +146,6 @@ class Sessions:
         shown["turns"] = turns
         return shown
 
-    @staticmethod
-    def _turns(journal: Journal, turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The running turn's figures are newer in memory than in its row."""
-        current = journal.state.turn
-        if current is not None and turns and turns[-1]["turn"] == current.turn:
-            turns[-1] = public_turn(current)
-        return turns
-
     async def search(self, query: Query) -> tuple[list[dict[str, Any]], str | None]:
         page = await self.log.store.list_sessions(query)
         shown = []
@@ -163,6 +156,9 @@ class Sessions:
             shown.append(entry)
         return shown, page.next_cursor
 
+    async def usage(self, group_by: str, named: dict[str, str]) -> dict[str, Any]:
+        return await spending.usage(self.log.store, group_by, named)
+
     async def active_in(self, project: str) -> str | None:
         """The session of a project that was used last and has not ended."""
         page = await self.log.store.list_sessions(Query(project=project, status="running", limit=1))
@@ -171,11 +167,12 @@ class Sessions:
     # Messages ------------------------------------------------------------------------------------------------------
 
     async def send(self, session_id: str, message: Outgoing) -> dict[str, Any]:
-        self._check_size(message)
+        self.check_size(message)
         journal = await self.log.open(session_id)
-        return await self._submit(journal, message)
+        return await self.submit(journal, message)
 
-    async def _submit(self, journal: Journal, message: Outgoing) -> dict[str, Any]:
+    async def submit(self, journal: Journal, message: Outgoing, *, retry: cmd.Rewind | None = None) -> dict[str, Any]:
+        """Send it; with `retry`, in the place of the turns from there on."""
         session_id = journal.state.id
         message_id = message.message_id or new_id("m")
         if message.message_id is not None:
@@ -188,7 +185,10 @@ class Sessions:
         if journal.state.phase == "idle":
             await self.agents.ready(message.agent or journal.state.agent)
             room = self.host.slots.taken(session_id, journal.state.project, journal.state.workdir)
-        command, slip = submission(message, message_id), Slip(message, message_id)
+        command: cmd.Command = submission(message, message_id)
+        if retry is not None:
+            command = resubmission(message, message_id, retry)
+        slip = Slip(message, message_id)
         try:
             async with room:
                 await self.log.record(
@@ -205,6 +205,18 @@ class Sessions:
             return self._replay(earlier, message)
         return slip.answer
 
+    async def replayed(self, session_id: str, message_id: str, text: str | None) -> dict[str, Any] | None:
+        """What the sender of this message was told before, if it was taken already."""
+        earlier = await self.log.store.find_receipt(session_id, message_id)
+        if earlier is None:
+            return None
+        answer: dict[str, Any] = msgspec.json.decode(earlier.answer)
+        return answer if text is None else self._replay(earlier, Outgoing(text=text))
+
+    @staticmethod
+    def new_session_id() -> str:
+        return new_id("s")
+
     @staticmethod
     def _replay(earlier: Receipt, message: Outgoing) -> dict[str, Any]:
         if earlier.digest != digest(message.text):
@@ -212,7 +224,7 @@ class Sessions:
         answer: dict[str, Any] = msgspec.json.decode(earlier.answer)
         return answer
 
-    def _check_size(self, message: Outgoing) -> None:
+    def check_size(self, message: Outgoing) -> None:
         if not message.text.strip():
             raise Refused("invalid", "text must not be empty.")
         limit = self.host.settings.max_message_bytes
@@ -229,12 +241,12 @@ class Sessions:
         ]
 
     async def unqueue(self, session_id: str, message_id: str) -> None:
-        await self._do(session_id, cmd.UnqueueMessage(message_id))
+        await self.do(session_id, cmd.UnqueueMessage(message_id))
 
     # Ending --------------------------------------------------------------------------------------------------------
 
     async def abort(self, session_id: str) -> dict[str, Any]:
-        journal = await self._do(session_id, cmd.AbortTurn())
+        journal = await self.do(session_id, cmd.AbortTurn())
         return {
             "session_id": session_id,
             "turn": journal.state.turn.turn if journal.state.turn else None,
@@ -246,7 +258,7 @@ class Sessions:
         journal = await self.log.open(session_id)
         if journal.state.phase != "ended":
             try:
-                await self._do(session_id, cmd.EndSession(status, reason))
+                await self.do(session_id, cmd.EndSession(status, reason))
             except Refused as refusal:
                 if refusal.code != "session_ended":
                     raise
@@ -280,13 +292,13 @@ class Sessions:
         }
 
     async def configure(self, session_id: str, config_id: str, value: Any) -> dict[str, Any]:
-        journal = await self._do(session_id, cmd.SetConfig(config_id, value))
+        journal = await self.do(session_id, cmd.SetConfig(config_id, value))
         return {"status": "ok", "config_options": journal.state.config_options or []}
 
     async def update(self, session_id: str, command: cmd.UpdateSession) -> dict[str, Any]:
         if command.title is not None and len(command.title) > MAX_TITLE_CHARS:
             raise Refused("invalid", f"title must have at most {MAX_TITLE_CHARS} characters.")
-        await self._do(session_id, command)
+        await self.do(session_id, command)
         return await self.get(session_id)
 
     async def _record(self, session_id: str, command: cmd.Command) -> tuple[Decision, int]:
@@ -295,32 +307,13 @@ class Sessions:
         except StoreFull as error:
             raise Refused("unavailable", DISK_IS_FULL) from error
 
-    async def _do(self, session_id: str, command: cmd.Command) -> Journal:
+    async def do(self, session_id: str, command: cmd.Command) -> Journal:
         await self._record(session_id, command)
         journal = await self.log.open(session_id)
         self.host.ensure_runner(journal)
         return journal
 
     # Reading ---------------------------------------------------------------------------------------------------------
-
-    async def history(self, session_id: str) -> tuple[Journal, History]:
-        journal = await self.log.open(session_id)
-        return journal, await self.host.history(session_id)
-
-    async def transcript(self, session_id: str, from_turn: int = 1) -> dict[str, Any]:
-        journal, history = await self.history(session_id)
-        rows = await self.log.store.read_turns(session_id, from_turn=from_turn)
-        turns = self._turns(journal, [msgspec.json.decode(row.public) for row in rows])
-        shown = []
-        for turn in turns:
-            view = history.views.get(turn["turn"])
-            message = view.message if view else None
-            shown.append({**turn, "message": message, "parts": view.show() if view else []})
-        return {"session_id": session_id, "title": journal.state.title, "turns": shown}
-
-    async def transcript_markdown(self, session_id: str, from_turn: int = 1) -> str:
-        journal, history = await self.history(session_id)
-        return markdown(journal.state.title, history, [n for n in visible_turns(journal.state) if n >= from_turn])
 
     async def read(self, session_id: str, after: int, limit: int) -> list[Stored]:
         """At least one event, if there is any: fewer than `limit` where they are large."""

@@ -109,10 +109,13 @@ async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start:
     attachment = _joined(host, journal, agent) or _alone(host, journal, agent)
     launch_id = attachment.launch_id
     first: list[Order] = [order]
+    told = None
     try:
         if turn is not None:
             attachment.prompt_mark = (turn.turn, -1)
-            first.append(await orders.prompt())
+            prompt = await orders.prompt()
+            first.append(prompt)
+            told = prompt.told
         _, lines = attachment.perform(first)
     except BaseException:
         host.left(attachment)
@@ -125,5 +128,6 @@ async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start:
         native_session_id=order.native_session_id,
         workdir_id=facts.workdir_id,
         fingerprint=facts.fingerprint,
+        told=told,
     )
     return Start(attachment, record, driver.command(program.argv, order, launch_id), lines)

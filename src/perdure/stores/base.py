@@ -69,10 +69,60 @@ class Listed(Struct, frozen=True):
     """The session's JSON as the API shows it, without `turns`."""
 
 
+class Spent(Struct, frozen=True, kw_only=True):
+    """What a turn has cost, once it is over. `said_bytes`: how long its message and its answer are."""
+
+    started_at: str
+    agent: str
+    model: str | None
+    context: str
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost_usd: float | None = None
+    input_bytes: int | None = None
+    duration_ms: int | None = None
+    said_bytes: int = 0
+
+
 class TurnRow(Struct, frozen=True):
     turn: int
     visible: bool
     public: bytes
+    spent: Spent | None = None
+    """Only written; see `usage`."""
+
+
+UsageKey = Literal["day", "agent", "project", "session", "model"]
+
+
+class UsageQuery(Struct, frozen=True, kw_only=True):
+    group_by: tuple[UsageKey, ...] = ()
+    since: str | None = None
+    until: str | None = None
+    agent: str | None = None
+    project: str | None = None
+    session: str | None = None
+
+
+class UsageGroup(Struct, frozen=True):
+    """Sums over the turns of a group; those that were never said count as nothing."""
+
+    keys: list[str]
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float
+    live: int
+    resumed: int
+    fresh: int
+    input_bytes: int
+    duration_ms: int
+    saved_bytes: int
+    """What was said before the turns whose agent held it already: at the most this was not sent again."""
 
 
 class Receipt(Struct, frozen=True):
@@ -104,6 +154,8 @@ class Append(Struct, frozen=True, kw_only=True):
     """The machine's state after these events; given whenever one of them is decisive."""
     listed: Listed | None = None
     turns: list[TurnRow] = []
+    hidden: tuple[int, int] | None = None
+    """The turns from the first number to the second are no longer visible."""
     receipt: Receipt | None = None
     checkpoint: Checkpoint | None = None
     phrases: list[Phrase] = []
@@ -181,6 +233,10 @@ class Store(Protocol):
     async def list_changes(self, after: int, types: tuple[str, ...], limit: int) -> list[tuple[int, str, Stored]]:
         """(position, session_id, event) across all sessions with position > after. Position -1 asks for none but
         the newest position: an empty session_id row may be the only one returned."""
+        ...
+
+    async def usage(self, query: UsageQuery) -> list[UsageGroup]:
+        """What turns have cost, summed up by the keys of the query, in their order."""
         ...
 
     async def launches(self) -> list[Checkpoint]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from perdure.core.errors import StoreError
-from perdure.stores import sqlite_reads, sqlite_search, sqlite_upkeep
+from perdure.stores import sqlite_reads, sqlite_search, sqlite_upkeep, sqlite_usage
 from perdure.stores.base import (
     Append,
     Checkpoint,
@@ -26,6 +26,8 @@ from perdure.stores.base import (
     SessionRecord,
     Stored,
     TurnRow,
+    UsageGroup,
+    UsageQuery,
 )
 from perdure.stores.migrate import migrate, shipped
 from perdure.stores.sqlite_checkpoints import Checkpoints
@@ -96,6 +98,9 @@ class SqliteStore:
 
     async def list_changes(self, after: int, types: tuple[str, ...], limit: int) -> list[tuple[int, str, Stored]]:
         return await self._read(sqlite_reads.list_changes, after, types, limit)
+
+    async def usage(self, query: UsageQuery) -> list[UsageGroup]:
+        return await self._read(sqlite_usage.usage, query)
 
     async def launches(self) -> list[Checkpoint]:
         return await self._read(sqlite_reads.launches)

@@ -60,6 +60,7 @@ _TURNS = Table(
     4,
     "ON CONFLICT (session_key, turn) DO UPDATE SET visible = excluded.visible, public = excluded.public",
 )
+_SPENT = Table("INSERT OR REPLACE INTO spent", 14)
 _RECEIPTS = Table("INSERT INTO receipts (session_key, message_id, digest, answer)", 4)
 _LAUNCHES = Table(
     "INSERT INTO launches (launch_id, session_key, agent, driver, phase, offset, performed_seq, input_total,"
@@ -83,6 +84,7 @@ _LIST = """
     UPDATE sessions SET project = ?, agent = ?, workdir = ?, state = ?, status = ?, title = ?, labels = ?,
         archived = ?, parent = ?, last_active_at = ?, public = ?
     WHERE session_key = ?"""
+_HIDE = "UPDATE turns SET visible = 0 WHERE session_key = ? AND turn BETWEEN ? AND ?"
 _DECIDE = "UPDATE sessions SET machine_state = COALESCE(?, machine_state), decided_seq = ? WHERE session_key = ?"
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -109,6 +111,8 @@ class Group:
         self._decided: dict[int, tuple[bytes | None, int]] = {}
         self._listed: dict[int, Listed] = {}
         self._turns: dict[tuple[int, int], Row] = {}
+        self._spent: dict[tuple[int, int], Row] = {}
+        self._hidden: list[tuple[int, int, int]] = []
         self._receipts: dict[tuple[int, str], Row] = {}
         self._launches: dict[tuple[str, int], Row] = {}
         self._gone: set[tuple[str, int]] = set()
@@ -136,6 +140,10 @@ class Group:
             self._listed[head.key] = step.listed
         for turn in step.turns:
             self._turns[head.key, turn.turn] = (head.key, turn.turn, turn.visible, turn.public)
+            if turn.spent is not None:
+                self._spent[head.key, turn.turn] = (head.key, turn.turn, *msgspec.structs.astuple(turn.spent))
+        if step.hidden is not None:
+            self._hidden.append((head.key, *step.hidden))
         if (receipt := step.receipt) is not None:
             row = (head.key, receipt.message_id, receipt.digest, receipt.answer)
             self._receipts[head.key, receipt.message_id] = row
@@ -159,6 +167,11 @@ class Group:
             connection.executemany(_LIST, [(*_columns(listed), key) for key, listed in self._listed.items()])
         if self._turns:
             _TURNS.write(connection, list(self._turns.values()))
+        if self._spent:
+            _SPENT.write(connection, list(self._spent.values()))
+        if self._hidden:
+            # After the rows: a turn that is hidden is never written again, whatever is in the same group.
+            connection.executemany(_HIDE, self._hidden)
         if self._receipts:
             _RECEIPTS.write(connection, list(self._receipts.values()))
         if self._phrases:

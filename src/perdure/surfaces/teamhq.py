@@ -139,6 +139,11 @@ def _asked(event: Json, tool: str, words: Words) -> tuple[str, Json]:
     return "system", {"message": f"Waiting for a person to answer: {event['title']}"}
 
 
+def _changed(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    edited = f"The message of turn {event['turn']} was edited"
+    return "system", {"message": edited if event["change"] == "edit" else f"Turn {event['turn']} was taken back"}
+
+
 def _ended(event: Json, tool: str, words: Words) -> tuple[str, Json]:
     if event["status"] == "stopped":
         by = "by user" if event["reason"] == "stopped" else f"({event['reason']})"
@@ -161,6 +166,7 @@ _TOLD: dict[str, Callable[[Json, str, Words], tuple[str, Json] | None]] = {
     "agent_attached": _attached,
     "system": _system,
     "pending_prompt": _asked,
+    "history_changed": _changed,
     "session_end": _ended,
 }
 

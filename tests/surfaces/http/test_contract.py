@@ -437,7 +437,7 @@ def test_a_transcript_as_json_and_as_markdown(server: LocalServer) -> None:
     assert [turn["turn"] for turn in shown["turns"]] == [1, 2]
     for turn in shown["turns"]:
         assert set(turn) >= {*TURN, "message", "parts"}
-        fits({name: turn[name] for name in TURN}, shapes.Turn)
+        fits(turn, shapes.Turn)
     later = server.get(f"/api/sessions/{session}/transcript?from_turn=2")["turns"]
     assert later == shown["turns"][1:]
     assert server.get(f"/api/sessions/{session}/transcript?from_turn=9")["turns"] == []

@@ -251,3 +251,18 @@ def test_a_queued_message_keeps_its_wish_for_a_fresh_session(server: LocalServer
     server.post(f"/api/sessions/{session}/abort", expect=202)
     server.wait(session, lambda found: found["state"] == "idle" and found["turn_count"] == 3)
     assert run_of(server, f"{session}.3")["context"] == "fresh"
+
+
+def test_a_plan_and_a_retry_take_it_under_both_names_too(server: LocalServer) -> None:
+    session = server.create(agent="rehearsal-resume")
+    server.turn(session, "say one")
+    path = f"/api/sessions/{session}"
+    for fields, context in (({}, "resumed"), ({"fresh": True}, "fresh"), ({"forceFreshSession": True}, "fresh")):
+        assert server.post(f"{path}/plan", fields, expect=200)["context"] == context
+    differing = {"turn": 1, "fresh": True, "forceFreshSession": False}
+    for verb in ("plan", "retry"):
+        assert is_problem(server.http.post(f"{path}/{verb}", json=differing), 400, "invalid")
+    run_id = server.post(f"{path}/retry", {"turn": 1, "forceFreshSession": True}, expect=202)["run_id"]
+    server.wait_idle(session)
+    assert run_of(server, run_id)["context"] == "fresh"
+    assert run_of(server, f"{session}.1")["status"] == "completed", "a run that was taken back is still known"

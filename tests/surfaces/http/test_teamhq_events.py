@@ -122,6 +122,15 @@ def test_the_end_of_a_session_is_told(status: str, kind: str, message: str) -> N
     assert told({"type": "session_end", "status": status, "reason": "stopped"}, "") == (kind, {"message": message})
 
 
+def test_a_history_that_was_changed_is_told(team: TeamHQ) -> None:
+    session = team.started("say one")
+    team.turn(session, "say two")
+    team.server.post(f"/api/sessions/{session}/rewind", {"turn": 2}, expect=200)
+    assert team.get(session)["turnCount"] == 1
+    team.stop(session)
+    assert {"message": "Turn 2 was taken back"} in [event["data"] for event in team.events(session)]
+
+
 def test_a_person_who_is_asked_is_told(team: TeamHQ) -> None:
     session = str(team.start("permit Deploy")["id"])
     team.server.prompt(session)

@@ -40,6 +40,51 @@ def wants_fresh(fresh: bool | UnsetType, force_fresh_session: bool | UnsetType) 
     return fresh is True or force_fresh_session is True
 
 
+Revision = Annotated[int, Meta(ge=0)]
+TurnNumber = Annotated[int, Meta(ge=1)]
+
+
+class EditBody(Struct, kw_only=True):
+    """Another text for a message. With `revision` (see the session), only if the history was not changed since."""
+
+    text: str
+    revision: Revision | None = None
+
+
+class RewindBody(Struct, kw_only=True):
+    """The first turn that is no longer visible."""
+
+    turn: TurnNumber
+    revision: Revision | None = None
+
+
+class RetryBody(Struct, kw_only=True):
+    """The turn to be tried again, with its own text and agent or with others. That is always fresh."""
+
+    turn: TurnNumber
+    text: str | None = None
+    agent: Name | None = None
+    fresh: bool | UnsetType = UNSET
+    force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
+    message_id: MessageId | None = None
+    revision: Revision | None = None
+
+
+class ForkBody(Struct, kw_only=True):
+    """The last turn that the new session has; all, if it is left out."""
+
+    turn: TurnNumber | None = None
+    agent: Name | None = None
+
+
+class PlanBody(Struct, kw_only=True):
+    """What the next message would be sent with."""
+
+    agent: Name | None = None
+    fresh: bool | UnsetType = UNSET
+    force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
+
+
 class SessionBody(Struct, kw_only=True):
     """A new session."""
 

@@ -275,11 +275,12 @@ async def get_transcript(request: Request) -> Response:
     from_turn = whole_number(request, "from_turn", 1)
     how = request.query_params.get("format", "json")
     if how == "markdown":
-        text = await verbs(request).transcript_markdown(session_id, from_turn)
+        text = await verbs(request).histories.transcript_markdown(session_id, from_turn)
         return PlainTextResponse(text, media_type="text/markdown")
     if how != "json":
         raise Refused("invalid", "format must be json or markdown.")
-    return reply(await verbs(request).transcript(session_id, from_turn))
+    rewound = flag(request, "rewound")
+    return reply(await verbs(request).histories.transcript(session_id, from_turn, rewound=rewound))
 
 
 async def explain(request: Request) -> Response:

@@ -9,6 +9,7 @@ from perdure.surfaces.http import bodies, diane, handlers, runs, streams
 from perdure.surfaces.http import diane_shapes as ds
 from perdure.surfaces.http import shapes as sh
 from perdure.surfaces.http.endpoint import POSITION, Endpoint
+from perdure.surfaces.http.history_routes import HISTORY
 from perdure.surfaces.http.open_design import OPEN_DESIGN
 from perdure.surfaces.http.teamhq_routes import TEAMHQ
 
@@ -243,10 +244,15 @@ ENDPOINTS = [
         f"{S}/transcript",
         handlers.get_transcript,
         "What was said and done, turn by turn",
-        query={"format": (str, "json or markdown."), "from_turn": (int, "Leave out the turns before this one.")},
+        query={
+            "format": (str, "json or markdown."),
+            "from_turn": (int, "Leave out the turns before this one."),
+            "rewound": (bool, "Also those that are no longer visible (json only)."),
+        },
         answers={200: (sh.Transcript, "text/markdown")},
         refusals=("not_found",),
     ),
+    *HISTORY,
     Endpoint(
         "GET",
         f"{S}/explain",

@@ -86,6 +86,10 @@ class Turn(Struct, kw_only=True):
     context: Literal["live", "resumed", "fresh"]
     context_reason: str
     input_bytes: int | None
+    model: str | None
+    catch_up: int
+    digested: int
+    left_out: int
 
 
 class ListedSession(Struct, kw_only=True):
@@ -116,6 +120,8 @@ class ListedSession(Struct, kw_only=True):
     config_options: list[dict[str, Any]] | None
     error: str | None
     parent: str | None
+    forked_from: dict[str, Any] | None
+    revision: int
     limits: dict[str, Any]
     permissions: list[dict[str, Any]]
     single_shot: bool
@@ -191,7 +197,42 @@ class Resolved(Struct, kw_only=True):
 class Transcript(Struct, kw_only=True):
     session_id: str
     title: str
+    revision: int
     turns: list[dict[str, Any]]
+
+
+class Plan(Struct, kw_only=True):
+    agent: str
+    context: Literal["live", "resumed", "fresh"]
+    reason: str
+    guards: dict[str, bool]
+    native_session_id: str | None
+    scope: Literal["all", "agent"]
+    turns_told: list[int]
+    digested: list[int]
+    left_out: list[int]
+    tokens: int
+    bytes: int
+
+
+class UsageGroup(Struct, kw_only=True):
+    key: str
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float
+    contexts: dict[str, int]
+    input_bytes: int
+    saved_bytes: int
+    duration_ms: int
+
+
+class Usage(Struct, kw_only=True):
+    group_by: list[str]
+    usage: list[UsageGroup]
+    total: UsageGroup | None
 
 
 class Explanation(Struct, kw_only=True):

@@ -1,0 +1,131 @@
+"""A conversation that is too long to be told as it is: the latest turns verbatim, older ones in short form, the oldest
+left out. Deterministic: the same turns and the same budget always give the same text.
+
+Above: transcript.py. Below: the entries of transcript_text.py. Bounded by tokens, not by events or turns.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from msgspec import Struct
+
+from perdure.core.transcript_text import Entry
+
+DEFAULT_TOKENS = 100_000
+MIN_TOKENS = 200
+PART_OF_CONTEXT = 2
+"""A history may fill this part (one half) of what the agent can hold; the rest is for the turn itself."""
+VERBATIM_SHARE = 0.7
+ENTRY_TOKENS = 16
+"""What the tags around an entry cost."""
+USER_CHARS = 400
+ANSWER_CHARS = 300
+TOOL_LINES = 8
+TOOL_CHARS = 120
+
+
+class Shortened(Struct, frozen=True):
+    entries: list[Entry]
+    digested: tuple[int, ...] = ()
+    left_out: tuple[int, ...] = ()
+    tokens: int = 0
+
+
+def tokens_of(text: str) -> int:
+    """An estimate that is rather too high: four letters are a token in English, one in most other scripts."""
+    if text.isascii():
+        return len(text) // 4 + 1
+    narrow = sum(character < "\x80" for character in text)
+    return narrow // 4 + (len(text) - narrow) + 1
+
+
+def budget(configured: int | None, context_size: int | None, times_shortened: int) -> int:
+    """How many tokens of history an agent is told at most: a quarter of that each time that it was too much."""
+    whole = configured or (context_size or 0) // PART_OF_CONTEXT or DEFAULT_TOKENS
+    return max(MIN_TOKENS, whole >> (2 * times_shortened))
+
+
+def shorten(entries: Sequence[Entry], limit_tokens: int) -> Shortened:
+    """These entries, as they are if they fit, else the most of them that does."""
+    turns = [(turn, list(group)) for turn, group in groupby(entries, key=lambda entry: entry.turn)]
+    costs = [_cost(group) for _, group in turns]
+    if sum(costs) <= limit_tokens:
+        return Shortened(list(entries), tokens=sum(costs))
+    spent, first = 0, len(turns)
+    while first and spent + costs[first - 1] <= limit_tokens * VERBATIM_SHARE:
+        first -= 1
+        spent += costs[first]
+    told = [turns[index][1] for index in range(first, len(turns))]
+    digested: list[int] = []
+    while first:
+        turn, group = turns[first - 1]
+        short = [_digest(entry) for entry in group]
+        cost = _cost(short)
+        if spent + cost > limit_tokens and told:
+            break
+        first -= 1
+        spent += cost
+        told.insert(0, short)
+        digested.insert(0, turn)
+    left_out = tuple(turn for turn, _ in turns[:first])
+    return Shortened([entry for group in told for entry in group], tuple(digested), left_out, spent)
+
+
+def note_of(short: Shortened) -> str:
+    """What the agent is told of what it is not told; empty if it is told all."""
+    words = shortened_words(short.digested, short.left_out)
+    if not words:
+        return ""
+    return (
+        f"The conversation is too long to be told as it is: {words}. The latest turns are as they were. If you need"
+        " something that is missing here, ask for it, or look into the files."
+    )
+
+
+def shortened_words(digested: Sequence[int], left_out: Sequence[int]) -> str:
+    parts = [f"{in_words(left_out)} left out"] if left_out else []
+    parts += [f"{in_words(digested)} told in short form"] if digested else []
+    return ", ".join(parts)
+
+
+def in_words(turns: Iterable[int]) -> str:
+    """For people: `turn 3 is`, `turns 1 to 4 and 7 are`."""
+    numbers = sorted(turns)
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    words = [str(first) if first == last else f"{first} to {last}" for first, last in ranges]
+    joined = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return f"turn {joined} is" if len(numbers) == 1 else f"turns {joined} are"
+
+
+def _cost(entries: Sequence[Entry]) -> int:
+    return sum(tokens_of(entry.text) + tokens_of(entry.note) + ENTRY_TOKENS for entry in entries)
+
+
+def _digest(entry: Entry) -> Entry:
+    if entry.role == "user":
+        return entry._replace(text=_clip(entry.text, USER_CHARS), note=_with(entry.note, entry.text, USER_CHARS))
+    tools = [line[:TOOL_CHARS] for line in entry.text.splitlines() if line.startswith("[tool ")]
+    words = "\n".join(line for line in entry.text.splitlines() if not line.startswith("[tool ")).strip()
+    lines = [_clip(words, ANSWER_CHARS)] if words else []
+    lines += tools[:TOOL_LINES]
+    if len(tools) > TOOL_LINES:
+        lines.append(f"[and {len(tools) - TOOL_LINES} more tools]")
+    short = "\n".join(lines)
+    return entry._replace(text=short, note=_with(entry.note, entry.text, len(short)))
+
+
+def _clip(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[...]\n{text[-half:]}"
+
+
+def _with(note: str, text: str, limit: int) -> str:
+    short = f"shortened, {len(text)} characters" if len(text) > limit else ""
+    return "; ".join(part for part in (note, short) if part)

@@ -1,0 +1,118 @@
+"""Changes of what was said: a message edited, turns cut off, a turn tried again, a history taken over by a new session.
+
+Above: session.py, which allows them only while no turn runs. Below: scope.py says whose own session is out of date
+afterwards. Nothing is erased: the log keeps every turn, and what is visible is the state's.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core.answers import title_of
+from perdure.core.decision import Decision
+from perdure.core.errors import Refused
+from perdure.core.scope import cut, touched, turns_of
+from perdure.core.state import Queued
+from perdure.core.turns import detach, start_turn
+
+TOLD = (
+    ev.UserMessage,
+    ev.TurnStart,
+    ev.AssistantText,
+    ev.AssistantThinking,
+    ev.ToolUse,
+    ev.ToolUpdate,
+    ev.ToolResult,
+    ev.Plan,
+    ev.PendingPrompt,
+    ev.PromptResolved,
+    ev.System,
+    ev.Error,
+    ev.TurnEnd,
+)
+"""What a new session takes over of a turn: what people see of it, and nothing of the process behind it."""
+
+
+def edit_message(decision: Decision, command: cmd.EditMessage) -> None:
+    """The message has another text from now on. What was answered to it stays."""
+    _check(decision, command.turn, command.revision)
+    state = decision.state
+    bumped = touched(state.visible, state.visible, command.turn, state.bindings)
+    first = turns_of(state.visible)[0] == command.turn
+    decision.emit(
+        ev.HistoryChanged(
+            turn=command.turn, change="edit", bumped=bumped, message_id=command.message_id, text=command.text
+        )
+    )
+    _let_go(decision)
+    if first and state.title_by == "message":
+        decision.emit(ev.Title(title=title_of(command.text), by="message"))
+
+
+def rewind(decision: Decision, command: cmd.Rewind) -> None:
+    _drop(decision, command.turn, "rewind", command.revision)
+    decision.emit(ev.WaitingForInput())
+
+
+def retry_turn(decision: Decision, command: cmd.RetryTurn) -> None:
+    """Rewind, then send again. The new turn is always fresh."""
+    _drop(decision, command.turn, "retry", command.revision)
+    message = Queued(
+        message_id=command.message_id,
+        text=command.text,
+        agent=command.agent,
+        fresh=True,
+        attachments=list(command.attachments),
+    )
+    start_turn(decision, message)
+
+
+def _drop(decision: Decision, turn: int, change: Literal["rewind", "retry"], revision: int | None) -> None:
+    _check(decision, turn, revision)
+    state = decision.state
+    bumped = touched(state.visible, cut(state.visible, turn), None, state.bindings)
+    decision.emit(ev.HistoryChanged(turn=turn, change=change, bumped=bumped))
+    _let_go(decision)
+
+
+def _check(decision: Decision, turn: int, revision: int | None) -> None:
+    state = decision.state
+    if revision is not None and revision != state.revision:
+        raise Refused(
+            "conflict",
+            "The history was changed meanwhile. Look at the session as it is now, and try again.",
+            revision=state.revision,
+        )
+    if turn not in turns_of(state.visible):
+        raise Refused("not_found", f"There is no turn {turn} in the visible history.")
+
+
+def _let_go(decision: Decision) -> None:
+    """A process that holds what is no longer so is of no use."""
+    attached = decision.state.attached
+    if attached is None or not (attached.used or attached.resuming):
+        return
+    binding = decision.state.bindings.get(attached.agent)
+    if binding is None or binding.epoch != decision.state.epochs.get(attached.agent, 0):
+        detach(decision, "history_changed")
+
+
+def take_over(decision: Decision, history: Iterable[ev.Event], *, counted: bool = False) -> None:
+    """A new session begins with these turns, as they are in another log: under its own name, with no native session.
+    What they have cost is counted where they were worked, unless this is the only place that knows (`counted`)."""
+    state = decision.state
+    decision.counted = counted
+    for event in history:
+        if not isinstance(event, TOLD) or event.turn is None:
+            continue
+        event = msgspec.structs.replace(event)
+        if isinstance(event, ev.TurnStart):
+            event.run_id, event.native_session_id, event.seen = f"{state.id}.{event.turn}", None, 0
+        elif isinstance(event, ev.TurnEnd):
+            event.confirmed = event.poisoned = False
+            if not counted:
+                event.usage = event.cost_usd = event.input_bytes = None
+        decision.adopt(event)

@@ -1,0 +1,225 @@
+"""The verbs about what was said: edit, rewind, retry, fork, plan, and the transcript as people read it.
+
+Above: surfaces, through the sessions. Below: the log and the host; core/history.py decides. A change is made for the
+history as it was when the request came: if another one was quicker, it is refused and nothing is done.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import state as st
+from perdure.core.errors import Refused
+from perdure.core.history import take_over
+from perdure.core.scope import missing, turns_of
+from perdure.core.session import busy, create
+from perdure.core.transcript import History, markdown
+from perdure.core.turns import plan_turn
+from perdure.core.view import public_turn
+from perdure.runtime.log import READ_BATCH, READ_BYTES, Journal
+from perdure.runtime.orders import Orders
+from perdure.runtime.outgoing import Outgoing
+
+if TYPE_CHECKING:
+    from perdure.runtime.sessions import Sessions
+
+
+class _Row(msgspec.Struct):
+    """What is looked up in a turn's record."""
+
+    turn: int
+    message_id: str
+    agent: str
+
+
+_row = msgspec.json.Decoder(_Row)
+
+
+class Histories:
+    def __init__(self, sessions: "Sessions") -> None:
+        self._sessions = sessions
+        self._host = sessions.host
+        self._log = sessions.log
+
+    # Changing ------------------------------------------------------------------------------------------------------
+
+    async def edit(self, session_id: str, message_id: str, text: str, revision: int | None = None) -> dict[str, Any]:
+        """Another text for a message of the visible history."""
+        self._sessions.check_size(Outgoing(text=text))
+        journal = await self._log.open(session_id)
+        revision = journal.state.revision if revision is None else revision
+        rows = await self._rows(journal)
+        turn = next((row.turn for row in rows if row.message_id == message_id), None)
+        if turn is None:
+            raise Refused("not_found", f"There is no message {message_id} in the visible history.")
+        await self._sessions.do(
+            session_id, cmd.EditMessage(turn=turn, message_id=message_id, text=text, revision=revision)
+        )
+        return await self._sessions.get(session_id)
+
+    async def rewind(self, session_id: str, turn: int, revision: int | None = None) -> dict[str, Any]:
+        """Drop this turn and all after it from the visible history."""
+        journal = await self._log.open(session_id)
+        revision = journal.state.revision if revision is None else revision
+        await self._sessions.do(session_id, cmd.Rewind(turn=turn, revision=revision))
+        return await self._sessions.get(session_id)
+
+    async def retry(
+        self,
+        session_id: str,
+        turn: int,
+        *,
+        text: str | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        revision: int | None = None,
+    ) -> dict[str, Any]:
+        """Drop this turn and all after it, and send its message again, or another one in its place."""
+        if text is not None:
+            self._sessions.check_size(Outgoing(text=text))
+        journal = await self._log.open(session_id)
+        revision = journal.state.revision if revision is None else revision
+        if message_id is not None and (earlier := await self._sessions.replayed(session_id, message_id, text)):
+            return earlier
+        row = next((row for row in await self._rows(journal) if row.turn == turn), None)
+        if row is None:
+            raise Refused("not_found", f"There is no turn {turn} in the visible history.")
+        said = await self._message(journal, turn)
+        message = Outgoing(
+            text=said["text"] if text is None else text,
+            message_id=message_id,
+            agent=agent or row.agent,
+            fresh=True,
+            attachments=tuple(said["attachments"]),
+        )
+        return await self._sessions.submit(journal, message, retry=cmd.Rewind(turn=turn, revision=revision))
+
+    async def fork(self, session_id: str, turn: int | None = None, agent: str | None = None) -> dict[str, Any]:
+        """A new session that begins with this one's history, up to and with `turn`. Nothing of an agent's own session
+        goes with it."""
+        journal = await self._log.open(session_id)
+        state = journal.state
+        if agent is not None:
+            self._sessions.agents.settings(agent)
+        done = [number for number in turns_of(state.visible) if not (state.working and number == state.last_turn)]
+        if turn is not None and turn not in done:
+            if state.working and turn == state.last_turn:
+                raise busy(state)
+            raise Refused("not_found", f"There is no turn {turn} in the visible history.")
+        wanted = {number for number in done if turn is None or number <= turn}
+        events = await self._events(session_id, wanted, journal.last_seq)
+        same = agent is None or agent == state.agent
+        command = cmd.CreateSession(
+            session_id=self._sessions.new_session_id(),
+            project=state.project,
+            agent=agent or state.agent,
+            workdir=state.workdir,
+            title=state.title,
+            labels=tuple(state.labels),
+            limits=state.limits,
+            model=state.model if same else None,
+            mode=state.mode if same else None,
+            forked_from={"session_id": session_id, "turn": max(wanted, default=None)},
+            permissions=tuple(state.permissions),
+        )
+        decision = create(command, self._host.world(state))
+        take_over(decision, events)
+        decision.state.agent = command.agent
+        made = await self._log.create(decision)
+        return await self._sessions.get(made.state.id)
+
+    async def _rows(self, journal: Journal) -> list[_Row]:
+        return [_row.decode(row.public) for row in await self._log.store.read_turns(journal.state.id)]
+
+    async def _message(self, journal: Journal, turn: int) -> dict[str, Any]:
+        if journal.view.turn == turn and journal.view.message is not None:
+            return journal.view.message
+        view = (await self._host.history(journal.state.id)).views.get(turn)
+        if view is None or view.message is None:
+            raise Refused("not_found", f"Turn {turn} has no message that could be sent again.")
+        return view.message
+
+    async def _events(self, session_id: str, turns: set[int], upto: int) -> list[ev.Event]:
+        """The events of these turns in order, each message with the text that it has now."""
+        found: list[ev.Event] = []
+        messages: dict[int, ev.UserMessage] = {}
+        position = 0
+        while batch := await self._log.store.read(
+            session_id, position, limit=READ_BATCH, upto=upto, max_bytes=READ_BYTES
+        ):
+            for row in batch:
+                if row.turn not in turns:
+                    continue
+                event = ev.decode(row.body)
+                if isinstance(event, ev.UserMessage):
+                    messages[row.turn] = event
+                elif isinstance(event, ev.HistoryChanged) and event.text is not None and row.turn in messages:
+                    messages[row.turn].text = event.text
+                found.append(event)
+            position = batch[-1].seq
+        return found
+
+    # Looking -------------------------------------------------------------------------------------------------------
+
+    async def plan(self, session_id: str, agent: str | None = None, fresh: bool = False) -> dict[str, Any]:
+        """What the next turn would do, and why, without doing it."""
+        journal = await self._log.open(session_id)
+        state = journal.state
+        if state.phase == "ended":
+            raise Refused("session_ended", f"The session has ended ({state.status}). Start a new one.", state="ended")
+        if state.working:
+            raise busy(state)
+        agent = agent or state.agent
+        self._sessions.agents.settings(agent)
+        world = self._host.world(state)
+        plan = plan_turn(state, agent, fresh, world)
+        untold = missing(state.visible, agent, world.scope, plan.seen)
+        host = self._host
+        orders = Orders(journal, host.history, host.start_defaults, host.instructions, host.transcript_tokens)
+        prompt = await orders.composed(agent, plan.context, untold, "")
+        return {
+            "agent": agent,
+            "context": plan.context,
+            "reason": plan.reason,
+            "guards": plan.guards,
+            "native_session_id": plan.native_session_id,
+            "scope": world.scope,
+            "turns_told": untold,
+            "digested": list(prompt.told.digested),
+            "left_out": list(prompt.told.left_out),
+            "tokens": prompt.told.tokens,
+            "bytes": len(prompt.text.encode("utf-8", "surrogatepass")),
+        }
+
+    async def transcript(self, session_id: str, from_turn: int = 1, *, rewound: bool = False) -> dict[str, Any]:
+        """The turns as they look; with `rewound` also those that are no longer visible, marked as such."""
+        journal, history = await self._read(session_id)
+        rows = await self._log.store.read_turns(session_id, from_turn=from_turn, hidden=rewound)
+        shown = []
+        for row in rows:
+            turn: dict[str, Any] = msgspec.json.decode(row.public)
+            current = journal.state.turn
+            if current is not None and turn["turn"] == current.turn:
+                # The running turn's figures are newer in memory than in its row.
+                turn = public_turn(current)
+            view = history.views.get(row.turn)
+            message = view.message if view else None
+            entry = {**turn, "message": message, "parts": view.show() if view else []}
+            shown.append({**entry, "rewound": not row.visible} if rewound else entry)
+        return {
+            "session_id": session_id,
+            "title": journal.state.title,
+            "revision": journal.state.revision,
+            "turns": shown,
+        }
+
+    async def transcript_markdown(self, session_id: str, from_turn: int = 1) -> str:
+        journal, history = await self._read(session_id)
+        state: st.Session = journal.state
+        return markdown(state.title, history, [number for number in turns_of(state.visible) if number >= from_turn])
+
+    async def _read(self, session_id: str) -> tuple[Journal, History]:
+        journal = await self._log.open(session_id)
+        return journal, await self._host.history(session_id)

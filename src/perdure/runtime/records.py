@@ -1,0 +1,93 @@
+"""What a step leaves beside its events: rows of turns, texts for search, what a session looks like in lists.
+
+Above: the log puts these into the same commit. Below: the decision's state, and the view of the turn that runs.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from perdure.core import events as ev
+from perdure.core.decision import Decision
+from perdure.core.state import Session, Turn
+from perdure.core.view import TurnView, public_session, public_turn
+from perdure.stores.base import Listed, Phrase, Spent, TurnRow
+
+_json = msgspec.json.Encoder()
+
+
+class Beside(NamedTuple):
+    turns: list[TurnRow]
+    hidden: tuple[int, int] | None
+    phrases: list[Phrase]
+
+
+def beside(decision: Decision, view: TurnView, last_turn: int) -> Beside:
+    """What the decision's events change in the records. `view` and `last_turn` are as they were before them."""
+    phrases: list[Phrase] = []
+    hidden = None
+    turn, said = view.turn, view.text()
+    sizes = {view.turn: _size(view.message["text"]) if view.message else 0}
+    for event in decision.events:
+        if isinstance(event, ev.UserMessage):
+            if event.turn != turn:
+                turn, said = event.turn, ""
+            sizes[event.turn] = _size(event.text)
+            phrases.append(Phrase(event.turn or 0, "user", event.text))
+        elif isinstance(event, ev.Title):
+            phrases.append(Phrase(0, "title", event.title))
+        elif isinstance(event, ev.SessionCreated) and event.session.get("title"):
+            phrases.append(Phrase(0, "title", event.session["title"]))
+        elif isinstance(event, ev.HistoryChanged) and event.text is not None:
+            phrases.append(Phrase(event.turn or 0, "user", event.text))
+        elif isinstance(event, ev.HistoryChanged) and event.turn is not None:
+            hidden = (event.turn, last_turn)
+        elif isinstance(event, ev.AssistantText) and turn == event.turn:
+            said += event.delta
+        elif isinstance(event, ev.TurnEnd) and turn == event.turn and said:
+            sizes[turn] = sizes.get(turn, 0) + _size(said)
+            phrases.append(Phrase(event.turn or 0, "assistant", said))
+    rows = []
+    for changed in decision.turns.values():
+        over = decision.counted and changed.ended_at is not None
+        spent = _spent(changed, sizes.get(changed.turn, 0)) if over else None
+        rows.append(TurnRow(changed.turn, True, _json.encode(public_turn(changed)), spent))
+    return Beside(rows, hidden, phrases)
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _spent(turn: Turn, said_bytes: int) -> Spent:
+    usage = turn.usage or {}
+    return Spent(
+        started_at=turn.started_at,
+        agent=turn.agent,
+        model=turn.model,
+        context=turn.context,
+        input_tokens=usage.get("input_tokens"),
+        output_tokens=usage.get("output_tokens"),
+        cache_read_tokens=usage.get("cache_read_tokens"),
+        cache_write_tokens=usage.get("cache_write_tokens"),
+        cost_usd=turn.cost_usd,
+        input_bytes=turn.input_bytes,
+        duration_ms=turn.duration_ms,
+        said_bytes=said_bytes,
+    )
+
+
+def listed(state: Session, event_count: int) -> Listed:
+    return Listed(
+        project=state.project,
+        agent=state.agent,
+        workdir=state.workdir,
+        state=state.state,
+        status=state.status,
+        title=state.title,
+        labels=state.labels,
+        archived=state.archived,
+        parent=state.parent,
+        last_active_at=state.last_active_at,
+        public=_json.encode(public_session(state, event_count)),
+    )

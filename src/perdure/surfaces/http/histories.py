@@ -1,0 +1,53 @@
+"""The resource API of what was said and what it has cost: edit, rewind, retry, fork, plan, usage. Each handler calls
+one verb."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from perdure.surfaces.http import bodies
+from perdure.surfaces.http.handlers import verbs
+from perdure.surfaces.http.requests import body_of, reply
+
+USAGE_FILTERS = ("since", "until", "agent", "project", "session")
+
+
+async def edit_message(request: Request) -> Response:
+    body = await body_of(request, bodies.EditBody)
+    session_id, message_id = request.path_params["session_id"], request.path_params["message_id"]
+    return reply(await verbs(request).histories.edit(session_id, message_id, body.text, body.revision))
+
+
+async def rewind(request: Request) -> Response:
+    body = await body_of(request, bodies.RewindBody)
+    return reply(await verbs(request).histories.rewind(request.path_params["session_id"], body.turn, body.revision))
+
+
+async def retry(request: Request) -> Response:
+    body = await body_of(request, bodies.RetryBody)
+    bodies.wants_fresh(body.fresh, body.force_fresh_session)
+    answer = await verbs(request).histories.retry(
+        request.path_params["session_id"],
+        body.turn,
+        text=body.text,
+        agent=body.agent,
+        message_id=body.message_id,
+        revision=body.revision,
+    )
+    return reply(answer, 202)
+
+
+async def fork(request: Request) -> Response:
+    body = await body_of(request, bodies.ForkBody)
+    return reply(await verbs(request).histories.fork(request.path_params["session_id"], body.turn, body.agent), 201)
+
+
+async def plan(request: Request) -> Response:
+    body = await body_of(request, bodies.PlanBody)
+    fresh = bodies.wants_fresh(body.fresh, body.force_fresh_session)
+    return reply(await verbs(request).histories.plan(request.path_params["session_id"], body.agent, fresh))
+
+
+async def get_usage(request: Request) -> Response:
+    given = request.query_params
+    named = {name: given[name] for name in USAGE_FILTERS if name in given}
+    return reply(await verbs(request).usage(given.get("group_by", "day"), named))

@@ -1,0 +1,74 @@
+"""The endpoints about what was said, and about what it has cost."""
+
+from typing import Any
+
+from perdure.surfaces.http import bodies, histories
+from perdure.surfaces.http import shapes as sh
+from perdure.surfaces.http.endpoint import Endpoint
+
+S = "/api/sessions/{session_id}"
+OF_A_CHANGE = ("not_found", "turn_active", "session_ended", "conflict")
+USAGE_QUERY: dict[str, tuple[Any, str]] = {
+    "group_by": (str, "day, agent, project, session or model, or two of them with a comma between; day by default."),
+    "since": (str, "Only turns that began at this time (RFC 3339) or day, or later."),
+    "until": (str, "Only turns that began before this time or day."),
+    "agent": (str, "Only turns of this agent."),
+    "project": (str, "Only turns in this project."),
+    "session": (str, "Only turns of this session."),
+}
+
+HISTORY = [
+    Endpoint(
+        "PATCH",
+        f"{S}/messages/{{message_id:path}}",
+        histories.edit_message,
+        "Edit a message of the history in its place",
+        body=bodies.EditBody,
+        answers={200: sh.Session},
+        refusals=(*OF_A_CHANGE, "too_large"),
+    ),
+    Endpoint(
+        "POST",
+        f"{S}/rewind",
+        histories.rewind,
+        "Drop a turn and all after it from the visible history",
+        body=bodies.RewindBody,
+        answers={200: sh.Session},
+        refusals=OF_A_CHANGE,
+    ),
+    Endpoint(
+        "POST",
+        f"{S}/retry",
+        histories.retry,
+        "Drop a turn and all after it, and send its message again",
+        body=bodies.RetryBody,
+        answers={202: sh.Accepted},
+        refusals=(*OF_A_CHANGE, "slots_full", "too_large", "agent_unavailable"),
+    ),
+    Endpoint(
+        "POST",
+        f"{S}/fork",
+        histories.fork,
+        "A new session that begins with this history",
+        body=bodies.ForkBody,
+        answers={201: sh.Session},
+        refusals=("not_found", "turn_active"),
+    ),
+    Endpoint(
+        "POST",
+        f"{S}/plan",
+        histories.plan,
+        "What the next turn would do, and why",
+        body=bodies.PlanBody,
+        answers={200: sh.Plan},
+        refusals=("not_found", "turn_active", "session_ended"),
+    ),
+    Endpoint(
+        "GET",
+        "/api/usage",
+        histories.get_usage,
+        "What turns have cost, summed up",
+        query=USAGE_QUERY,
+        answers={200: sh.Usage},
+    ),
+]
