@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perdure.rehearsal.script import Scene, Wait, perform
 from perdure.rehearsal.verbs import VERBS, greeting, parse, table
 
-SCENE = Scene("/", list, "rehearsal-1", "ask")
+SCENE = Scene("/", list, list, "rehearsal-1", "ask")
 
 
 def obeyed(message: str) -> list[tuple[str, tuple[str, ...] | None]]:

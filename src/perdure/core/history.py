@@ -4,7 +4,7 @@ Above: session.py, which allows them only while no turn runs. Below: scope.py sa
 afterwards. Nothing is erased: the log keeps every turn, and what is visible is the state's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Literal
 
 import msgspec
@@ -100,16 +100,21 @@ def _let_go(decision: Decision) -> None:
         detach(decision, "history_changed")
 
 
-def take_over(decision: Decision, history: Iterable[ev.Event], *, counted: bool = False) -> None:
-    """A new session begins with these turns, as they are in another log: under its own name, with no native session.
-    What they have cost is counted where they were worked, unless this is the only place that knows (`counted`)."""
+def take_over(decision: Decision, history: Iterable[ev.Event], turns: Container[int], *, counted: bool = False) -> None:
+    """A new session begins with these turns of another log, each message with the text that it has now: under its own
+    name, with no native session. What they have cost is counted where they were worked, unless this is the only place
+    that knows (`counted`)."""
     state = decision.state
     decision.counted = counted
-    for event in history:
-        if not isinstance(event, TOLD) or event.turn is None:
+    events = [event for event in history if event.turn in turns]
+    edited = {event.turn: event.text for event in events if isinstance(event, ev.HistoryChanged)}
+    for event in events:
+        if not isinstance(event, TOLD):
             continue
         event = msgspec.structs.replace(event)
-        if isinstance(event, ev.TurnStart):
+        if isinstance(event, ev.UserMessage):
+            event.text = edited.get(event.turn) or event.text
+        elif isinstance(event, ev.TurnStart):
             event.run_id, event.native_session_id, event.seen = f"{state.id}.{event.turn}", None, 0
         elif isinstance(event, ev.TurnEnd):
             event.confirmed = event.poisoned = False

@@ -20,7 +20,8 @@ without verbs gets a friendly answer. It can be interrupted in the middle of any
 
 {table}
 
-It keeps its sessions in $PERDURE_REHEARSAL_DIR, or else in ~/.local/state/perdure/rehearsal.
+It keeps its sessions in $PERDURE_REHEARSAL_DIR, or else in ~/.local/state/perdure/rehearsal. With
+$PERDURE_REHEARSAL_CONTEXT set to a number of tokens, a session that would hold more fails as over-long.
 
 examples:
   printf '%s\\n' '{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":1}}}}' \\

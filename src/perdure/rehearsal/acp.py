@@ -285,10 +285,10 @@ class AcpAgent:
         prompt = _prompt_text(params.get("prompt"))
         if live.busy:
             raise Failure(INVALID_REQUEST, "A turn is already running in this session")
-        if live.session.poisoned:
+        if live.session.too_long(prompt):
             raise Failure(INTERNAL_ERROR, "prompt is too long: context window exceeded", {"code": "context_overflow"})
         live.session.hear(prompt)
-        scene = Scene(live.workdir, live.session.recall, live.config["model"], live.config["mode"])
+        scene = Scene(live.workdir, live.session.recall, live.session.recite, live.config["model"], live.config["mode"])
         performance = perform(unwrap(prompt)[1], scene)
         live.turn = Turn(self, request_id, live.session, performance, live.config, live.rules)
 

@@ -198,7 +198,8 @@ class ClaudeAgent:
 
     def perform(self, text: str) -> Performance:
         recall = self._session.recall if self._session is not None else list
-        scene = Scene(self._workdir, recall, self.choices.model, self.choices.mode)
+        recite = self._session.recite if self._session is not None else list
+        scene = Scene(self._workdir, recall, recite, self.choices.model, self.choices.mode)
         return perform(unwrap(text)[1], scene)
 
     def _echo(self, content: Any, message_uuid: str, at: float | None) -> Line | None:

@@ -119,10 +119,10 @@ class Turn:
             script.RejectResume: lambda _: session.reject_next_resume(),
             script.Poison: lambda _: session.poison(),
         }
-        poisoned = session.poisoned
+        too_long = session.too_long(prompt.text)
         session.hear(prompt.text)
         self._call_model()
-        if poisoned:
+        if too_long:
             self._fail(*context_overflow(session.session_id))
 
     # Driven from above ----------------------------------------------------------------------------------------

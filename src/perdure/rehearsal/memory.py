@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from perdure.core.transcript_text import unwrap
 
 LIST_LIMIT_SESSIONS = 100
+CHARS_PER_TOKEN = 4
 SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SUFFIX = ".ndjson"
 
@@ -80,6 +81,22 @@ class Session:
                 messages += [entry.text for entry in entries if entry.role == "user"]
                 messages.append(message)
         return messages
+
+    def recite(self) -> list[tuple[str, str]]:
+        """Role and text of all that the context holds: heard and said by itself, or told."""
+        found: list[tuple[str, str]] = []
+        for role, text in self.history():
+            if role == "user":
+                entries, message = unwrap(text)
+                found += [(entry.role, entry.text) for entry in entries]
+                text = message
+            found.append((role, text))
+        return [(role, text) for role, text in found if text]
+
+    def too_long(self, prompt: str) -> bool:
+        """Whether this prompt is one too many: the session was poisoned, or would hold more than its context."""
+        held = sum(len(text) for _, text in self.history()) + len(prompt)
+        return self.poisoned or held // CHARS_PER_TOKEN > context_tokens()
 
     def title(self) -> str:
         messages = self.recall()
@@ -154,6 +171,12 @@ class Memory:
 def default_folder() -> str:
     configured = os.environ.get("PERDURE_REHEARSAL_DIR")
     return configured or os.path.join(os.path.expanduser("~"), ".local", "state", "perdure", "rehearsal")
+
+
+def context_tokens() -> float:
+    """How much a session can hold; without a setting there is no end to it."""
+    configured = os.environ.get("PERDURE_REHEARSAL_CONTEXT", "")
+    return int(configured) if configured.isdigit() else float("inf")
 
 
 def timestamp(seconds: float) -> str:

@@ -144,6 +144,7 @@ class Scene(NamedTuple):
 
     workdir: str
     recall: Callable[[], list[str]]
+    recite: Callable[[], list[tuple[str, str]]]
     model: str
     mode: str
 
@@ -296,6 +297,13 @@ def _recall(_: tuple[str, ...], scene: Scene) -> Performance:
         yield Say(f"\n- {json.dumps(message, ensure_ascii=False)}")
 
 
+def _recite(_: tuple[str, ...], scene: Scene) -> Performance:
+    said = scene.recite()
+    yield Say(f"recite {len(said)}")
+    for role, text in said:
+        yield Say(f"\n- {role}: {json.dumps(text, ensure_ascii=False)}")
+
+
 def _sleep(arguments: tuple[str, ...], _: Scene) -> Performance:
     yield Wait(float(arguments[0]))
 
@@ -370,6 +378,7 @@ _PARTS: dict[str, Callable[[tuple[str, ...], Scene], Performance]] = {
     "permit": _permit,
     "ask": _ask,
     "recall": _recall,
+    "recite": _recite,
     "sleep": _sleep,
     "hang": _hang,
     "crash": _crash,

@@ -44,6 +44,7 @@ _TABLE = (
     Verb("permit", "NAME", "asks permission for a tool, says what was decided, goes on accordingly", r"(\S+)"),
     Verb("ask", "QUESTION | A | B", "asks the person, repeats the answer", r"([^|]*[^|\s][^|]*)((?:\|[^|]*)*)"),
     Verb("recall", "", "lists every user message that its context holds, this one included", r""),
+    Verb("recite", "", "lists every message and every answer that its context holds, in order", r""),
     Verb("sleep", "S", "silent for S seconds", _SECONDS),
     Verb("hang", "", "silent until interrupted", r""),
     Verb("crash", "[CODE]", "exits at once, with 1 or CODE", r"([0-9]{1,3})?"),

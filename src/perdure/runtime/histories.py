@@ -125,7 +125,7 @@ class Histories:
             permissions=tuple(state.permissions),
         )
         decision = create(command, self._host.world(state))
-        take_over(decision, events)
+        take_over(decision, events, wanted)
         decision.state.agent = command.agent
         made = await self._log.create(decision)
         return await self._sessions.get(made.state.id)
@@ -142,22 +142,12 @@ class Histories:
         return view.message
 
     async def _events(self, session_id: str, turns: set[int], upto: int) -> list[ev.Event]:
-        """The events of these turns in order, each message with the text that it has now."""
         found: list[ev.Event] = []
-        messages: dict[int, ev.UserMessage] = {}
         position = 0
         while batch := await self._log.store.read(
             session_id, position, limit=READ_BATCH, upto=upto, max_bytes=READ_BYTES
         ):
-            for row in batch:
-                if row.turn not in turns:
-                    continue
-                event = ev.decode(row.body)
-                if isinstance(event, ev.UserMessage):
-                    messages[row.turn] = event
-                elif isinstance(event, ev.HistoryChanged) and event.text is not None and row.turn in messages:
-                    messages[row.turn].text = event.text
-                found.append(event)
+            found += [ev.decode(row.body) for row in batch if row.turn in turns]
             position = batch[-1].seq
         return found
 

@@ -1,0 +1,32 @@
+"""Whatever happens to a conversation, an agent is given what people see: generated ones, played in memory."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from tests.conversations import script
+from tests.conversations.machine import play
+
+agents = st.sampled_from(script.AGENTS)
+places = st.integers(0, 7)
+steps = st.one_of(
+    st.builds(script.Say, agents, st.booleans(), st.sampled_from(script.ENDINGS)),
+    st.builds(script.Say, agents),
+    st.builds(script.Edit, places),
+    st.builds(script.Rewind, places),
+    st.builds(script.Retry, places, agents),
+    st.builds(script.Suspend),
+    st.builds(script.Kill),
+    st.builds(script.Restart),
+    st.builds(script.Fork, places),
+)
+
+
+@pytest.mark.timeout(300)
+@settings(max_examples=1000)
+@given(st.lists(steps, min_size=2, max_size=14), st.sampled_from(("all", "all", "all", "agent")), st.integers(0, 99))
+def test_an_agent_is_given_what_people_see_once_and_in_order(taken: list[script.Step], scope: Any, seed: int) -> None:
+    note(script.written(taken, scope=scope, seed=seed))
+    play(taken, scope=scope, seed=seed)
