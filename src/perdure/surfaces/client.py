@@ -140,6 +140,10 @@ class Client:
     def create_session(self, /, **fields: Any) -> Json:
         return self._json("POST", "/api/sessions", body=fields, repeatable=False)
 
+    def import_session(self, session: Json) -> Json:
+        """A session that was kept elsewhere. A second time it is refused as a conflict: it is there already."""
+        return self._json("POST", "/api/import", body=session, repeatable=True)
+
     def start_session(self, /, agent: str, **fields: Any) -> Json:
         """A new session with its agent running, in Diane's words: with the models and modes that there are."""
         return self._json("POST", f"/agents/{quote(agent, safe='')}/sessions", body=fields, repeatable=False)

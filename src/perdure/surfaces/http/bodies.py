@@ -104,6 +104,25 @@ class SessionBody(Struct, kw_only=True):
     """Start its agent at once, if it can be kept until the first message."""
 
 
+class ImportBody(Struct, kw_only=True):
+    """A session that was kept elsewhere: its finished turns as events, and the state that it was left in."""
+
+    id: Name
+    created_at: str
+    events: list[dict[str, Any]]
+    project: Name | None = None
+    workdir: PathText | None = None
+    agent: Name | None = None
+    title: TitleText = ""
+    summary: Annotated[str, Meta(max_length=10_000)] = ""
+    labels: Labels = []
+    archived: bool = False
+    status: Literal["running", "completed", "stopped", "timed-out", "failed"] = "running"
+    state: Literal["processing", "idle", "ended"] = "idle"
+    ended_at: str | None = None
+    error: Annotated[str, Meta(max_length=10_000)] | None = None
+
+
 class AnyMessageBody(MessageBody, kw_only=True):
     """A message to a session, or to a new one."""
 
