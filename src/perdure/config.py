@@ -222,7 +222,13 @@ class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):
         default_factory=Limits
     )
     instructions: Annotated[str | None, Meta(description="Told to the agent with each message.")] = None
-    kickoff: Annotated[str | None, Meta(description="A template for a session's first message.")] = None
+    kickoff: Annotated[
+        str | None,
+        Meta(
+            description="A template for a session's first message, with places for {project}, {path}, {title}, {date} "
+            "and {message}."
+        ),
+    ] = None
     history_scope: Annotated[
         Literal["all", "agent"],
         Meta(

@@ -24,12 +24,13 @@ from perdure.core.view import public_prompt, public_session, public_turn
 from perdure.runtime import processes, spending
 from perdure.runtime.histories import Histories
 from perdure.runtime.host import Host
+from perdure.runtime.imports import Import, Imports
 from perdure.runtime.log import READ_BYTES, Journal, digest
 from perdure.runtime.outgoing import Outgoing, Slip, resubmission, submission
 from perdure.runtime.workspaces import Workspaces
 from perdure.stores.base import Query, Receipt, Store, Stored
 
-__all__ = ["Opening", "Outgoing", "Query", "Sessions", "Store", "new_id"]
+__all__ = ["Import", "Opening", "Outgoing", "Query", "Sessions", "Store", "Stored", "new_id"]
 
 MAX_TITLE_CHARS = 500
 DISK_IS_FULL = "The disk is full. Make room and try again; nothing was kept."
@@ -59,8 +60,9 @@ class Sessions:
         self.log = host.log
         self.agents = host.agents
         self.projects = host.projects
-        self._workspaces = Workspaces(workspaces, self.log.store, self.projects)
+        self.workspaces = Workspaces(workspaces, self.log.store, self.projects)
         self.histories = Histories(self)
+        self.imports = Imports(self)
 
     # Making and finding ------------------------------------------------------------------------------------------
 
@@ -74,12 +76,12 @@ class Sessions:
         together, or neither is."""
         if message is not None:
             self.check_size(message)
-        project, given, agent = self._place(opening)
+        project, given, agent = self.place(opening.project, opening.workdir, opening.agent)
         await self.agents.ready(agent)
         if message is not None and message.agent is not None and message.agent != agent:
             await self.agents.ready(message.agent)
         session_id = session_id or new_id("s")
-        workdir = self._workspaces.path(given, session_id)
+        workdir = self.workspaces.path(given, session_id)
         command = cmd.CreateSession(
             session_id=session_id,
             project=project,
@@ -97,7 +99,7 @@ class Sessions:
         made = False
         try:
             async with self.host.slots.taken(session_id, project, workdir):
-                made = given is None and self._workspaces.make(session_id)
+                made = given is None and self.workspaces.make(session_id)
                 journal, answer = await self._begin(command, message)
                 if message is None:
                     self.host.prewarm(journal, asked=opening.warm)
@@ -106,7 +108,7 @@ class Sessions:
                 return journal, answer
         except (Refused, StoreError) as error:
             if made:
-                self._workspaces.take_back(session_id)
+                self.workspaces.take_back(session_id)
             if isinstance(error, StoreFull):
                 raise Refused("unavailable", DISK_IS_FULL) from error
             raise
@@ -121,14 +123,13 @@ class Sessions:
         slip = Slip(message, message_id)
         return await self.log.create(first, receipt=slip.receipt), slip.answer
 
-    def _place(self, opening: Opening) -> tuple[str | None, str | None, str]:
+    def place(self, given: str | None, workdir: str | None, agent: str | None) -> tuple[str | None, str | None, str]:
+        """The project, the directory and the agent that are meant."""
         project = None
-        workdir = opening.workdir
-        agent = opening.agent
-        if opening.project is not None:
+        if given is not None:
             if workdir is not None:
                 raise Refused("invalid", "Give project or workdir, not both.")
-            project, settings = self.projects.find(opening.project)
+            project, settings = self.projects.find(given)
             workdir, agent = settings.path, agent or settings.agent
         agent = agent or self.agents.default()
         self.agents.settings(agent)
@@ -273,7 +274,7 @@ class Sessions:
             viewer.wake()
         self.log.journals.pop(session_id, None)
         await self.log.store.erase(session_id, self.log.generation)
-        await self._workspaces.erase(session_id, journal.state.workdir)
+        await self.workspaces.erase(session_id, journal.state.workdir)
 
     # Prompts and settings --------------------------------------------------------------------------------------------
 

@@ -119,12 +119,12 @@ class Client:
         # The server makes the new session's id from the message's, so that a repeat finds it.
         return self._json("POST", "/api/messages", body=body, repeatable=True)
 
-    def begin_run(self, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
+    def begin_run(self, /, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
         """Begin a single run: what `send` answers. Its session closes itself when the turn is over."""
         body = {"text": text, "message_id": message_id or new_message_id(), **fields}
         return self._json("POST", "/api/run", body=body, params={"wait": "false"}, repeatable=True)
 
-    def run(self, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
+    def run(self, /, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
         """One prompt, worked to its end: the run. A lost connection or a restarted server doesn't cost it.
 
         `fields` are those of `POST /api/run`: agent, project, workdir, model, mode, timeout_s, permissions ..."""
@@ -137,18 +137,22 @@ class Client:
         body = {"text": text, "message_id": message_id, **fields}
         return self._json("POST", "/api/run", body=body, repeatable=True)
 
-    def create_session(self, **fields: Any) -> Json:
+    def create_session(self, /, **fields: Any) -> Json:
         return self._json("POST", "/api/sessions", body=fields, repeatable=False)
 
-    def start_session(self, agent: str, **fields: Any) -> Json:
+    def import_session(self, session: Json) -> Json:
+        """A session that was kept elsewhere. A second time it is refused as a conflict: it is there already."""
+        return self._json("POST", "/api/import", body=session, repeatable=True)
+
+    def start_session(self, /, agent: str, **fields: Any) -> Json:
         """A new session with its agent running, in Diane's words: with the models and modes that there are."""
         return self._json("POST", f"/agents/{quote(agent, safe='')}/sessions", body=fields, repeatable=False)
 
-    def sessions(self, **filters: Any) -> Json:
+    def sessions(self, /, **filters: Any) -> Json:
         """One page: `{sessions, next_cursor}`."""
         return self._json("GET", "/api/sessions", params=filters)
 
-    def all_sessions(self, **filters: Any) -> Iterator[Json]:
+    def all_sessions(self, /, **filters: Any) -> Iterator[Json]:
         cursor: str | None = None
         while True:
             page = self.sessions(**{"limit": PAGE_LIMIT, **filters}, cursor=cursor)
@@ -287,7 +291,7 @@ class Client:
         found: list[Json] = self._json("GET", "/api/projects")["projects"]
         return found
 
-    def add_project(self, path: str, **fields: Any) -> Json:
+    def add_project(self, /, path: str, **fields: Any) -> Json:
         return self._json("POST", "/api/projects", body={"path": path, **fields}, repeatable=False)
 
     def remove_project(self, project_id: str) -> None:

@@ -1,4 +1,4 @@
-"""`perdure sessions`, `show`, `abort`, `stop` and `export`: finding sessions, looking at them, ending them."""
+"""`perdure sessions`, `show`, `abort` and `stop`: finding sessions, looking at them, ending them."""
 
 import sys
 from typing import Any
@@ -7,7 +7,7 @@ import click
 
 from perdure.surfaces.cli import wording
 from perdure.surfaces.cli.output import age, condition, duration, one_line, print_json, print_table, safe
-from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
+from perdure.surfaces.cli.reach import Reach, find_session, reaching
 from perdure.surfaces.client import Client, Problem
 
 Json = dict[str, Any]
@@ -187,32 +187,3 @@ def _stop_all(client: Client, as_json: bool) -> int:
     else:
         click.echo(f"Ended {len(stopped)} session{'' if len(stopped) == 1 else 's'}.")
     return 1 if failed else 0
-
-
-@click.command()
-@click.argument("session")
-@click.option(
-    "--format", "how", type=click.Choice(["ndjson", "json", "markdown"]), default="ndjson", show_default=True,
-    help="The log as lines, the transcript as JSON, or as markdown.",
-)  # fmt: skip
-@click.option("-o", "--output", "target", metavar="FILE", help="Write to this file instead of stdout.")
-@reaching
-def export_command(reach: Reach, session: str, how: str, target: str | None) -> None:
-    """Write a session's log or transcript."""
-    with reach.client() as client:
-        session_id = find_session(client, session)
-        try:
-            with click.open_file(target or "-", "wb") as file:
-                if how == "ndjson":
-                    for line in client.log(session_id):
-                        file.write(line + b"\n")
-                elif how == "markdown":
-                    file.write(client.transcript_markdown(session_id).encode())
-                else:
-                    import msgspec
-
-                    file.write(msgspec.json.format(msgspec.json.encode(client.transcript(session_id))) + b"\n")
-        except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-            raise Failure(f"{target} can't be written: {error.strerror}.") from error
-    if target and not reach.as_json:
-        click.echo(f"Wrote {target}.", err=True)

@@ -1,13 +1,17 @@
-"""The resource API of what was said and what it has cost: edit, rewind, retry, fork, plan, usage. Each handler calls
-one verb."""
+"""The resource API of what was said and what it has cost: edit, rewind, retry, fork, import, plan, usage. Each handler
+calls one verb."""
+
+import asyncio
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perdure.runtime.sessions import Import
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http.handlers import verbs
 from perdure.surfaces.http.requests import body_of, reply
 
+IMPORT_MAX_BYTES = 128 * 1024 * 1024
 USAGE_FILTERS = ("since", "until", "agent", "project", "session")
 
 
@@ -24,6 +28,7 @@ async def rewind(request: Request) -> Response:
 
 async def retry(request: Request) -> Response:
     body = await body_of(request, bodies.RetryBody)
+    bodies.wants_fresh(body.fresh, body.force_fresh_session)
     answer = await verbs(request).histories.retry(
         request.path_params["session_id"],
         body.turn,
@@ -40,9 +45,17 @@ async def fork(request: Request) -> Response:
     return reply(await verbs(request).histories.fork(request.path_params["session_id"], body.turn, body.agent), 201)
 
 
+async def import_session(request: Request) -> Response:
+    body = await body_of(request, bodies.ImportBody, limit_bytes=IMPORT_MAX_BYTES)
+    given = Import(**{**{name: getattr(body, name) for name in body.__struct_fields__}, "labels": tuple(body.labels)})
+    # One at a time, so that a second one finds what the first has made.
+    async with request.app.state.creating.setdefault(body.id, asyncio.Lock()):
+        return reply(await verbs(request).imports.take_in(given), 201)
+
+
 async def plan(request: Request) -> Response:
     body = await body_of(request, bodies.PlanBody)
-    fresh = body.fresh or body.force_fresh_session
+    fresh = bodies.wants_fresh(body.fresh, body.force_fresh_session)
     return reply(await verbs(request).histories.plan(request.path_params["session_id"], body.agent, fresh))
 
 

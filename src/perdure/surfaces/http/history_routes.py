@@ -56,6 +56,15 @@ HISTORY = [
     ),
     Endpoint(
         "POST",
+        "/api/import",
+        histories.import_session,
+        "Take a session in that was kept elsewhere, with its finished turns",
+        body=bodies.ImportBody,
+        answers={201: sh.Session},
+        refusals=("not_found", "conflict"),
+    ),
+    Endpoint(
+        "POST",
         f"{S}/plan",
         histories.plan,
         "What the next turn would do, and why",

@@ -16,9 +16,9 @@ MAX_LIMIT = 1_000
 MEDIA = "application/json"
 
 
-async def body_of(request: Request, kind: type[T]) -> T:
+async def body_of(request: Request, kind: type[T], *, limit_bytes: int | None = None) -> T:
     """The request's JSON as `kind`. An empty body is an empty object. Unknown fields are ignored."""
-    limit = request.app.state.max_message_bytes * JSON_ESCAPE_FACTOR + BODY_SLACK_BYTES
+    limit = limit_bytes or request.app.state.max_message_bytes * JSON_ESCAPE_FACTOR + BODY_SLACK_BYTES
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
