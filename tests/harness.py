@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import httpx2
@@ -176,6 +176,9 @@ class LiveServer:
     def watch(self, session: str, position: str | None = None, timeout_s: float = WAIT_S) -> "Stream":
         return Stream(self, f"/api/sessions/{session}/events", position, timeout_s)
 
+    def stream(self, path: str, position: str | None = None) -> "Stream":
+        return Stream(self, path, position)
+
 
 class Stream:
     """A viewer over a plain socket: its frames, one by one, as (id, type, data)."""
@@ -231,6 +234,12 @@ class Stream:
 
     def close(self) -> None:
         self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def no_holes(events: list[Any]) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +26,14 @@ from perdure.core.view import public_prompt, public_session, public_turn
 from perdure.runtime import listing, processes, spending
 from perdure.runtime.histories import Histories
 from perdure.runtime.host import Host
+from perdure.runtime.imports import Import, Imports
 from perdure.runtime.log import READ_BYTES, Journal, digest
 from perdure.runtime.outgoing import Outgoing, Slip, resubmission, submission
 from perdure.runtime.vitals import vitals
 from perdure.runtime.workspaces import Workspaces
 from perdure.stores.base import Query, Receipt, Store, Stored
 
-__all__ = ["Opening", "Outgoing", "Query", "Sessions", "Store", "new_id"]
+__all__ = ["Import", "Opening", "Outgoing", "Query", "Sessions", "Store", "Stored", "new_id"]
 
 MAX_TITLE_CHARS = 500
 DISK_IS_FULL = "The disk is full. Make room and try again; nothing was kept."
@@ -62,8 +64,9 @@ class Sessions:
         self.log = host.log
         self.agents = host.agents
         self.projects = host.projects
-        self._workspaces = Workspaces(workspaces, self.log.store, self.projects)
+        self.workspaces = Workspaces(workspaces, self.log.store, self.projects)
         self.histories = Histories(self)
+        self.imports = Imports(self)
 
     # Making and finding ------------------------------------------------------------------------------------------
 
@@ -77,12 +80,12 @@ class Sessions:
         together, or neither is."""
         if message is not None:
             self.check_size(message)
-        project, given, agent = self._place(opening)
+        project, given, agent = self.place(opening.project, opening.workdir, opening.agent)
         await self.agents.ready(agent)
         if message is not None and message.agent is not None and message.agent != agent:
             await self.agents.ready(message.agent)
         session_id = session_id or new_id("s")
-        workdir = self._workspaces.path(given, session_id)
+        workdir = self.workspaces.path(given, session_id)
         command = cmd.CreateSession(
             session_id=session_id,
             project=project,
@@ -100,7 +103,7 @@ class Sessions:
         made = False
         try:
             async with self.host.slots.taken(session_id, project, workdir):
-                made = given is None and self._workspaces.make(session_id)
+                made = given is None and self.workspaces.make(session_id)
                 journal, answer = await self._begin(command, message)
                 if message is None:
                     self.host.prewarm(journal, asked=opening.warm)
@@ -109,7 +112,7 @@ class Sessions:
                 return journal, answer
         except (Refused, StoreError) as error:
             if made:
-                self._workspaces.take_back(session_id)
+                self.workspaces.take_back(session_id)
             if isinstance(error, StoreFull):
                 raise Refused("unavailable", DISK_IS_FULL) from error
             raise
@@ -119,19 +122,33 @@ class Sessions:
         if message is None:
             return await self.log.create(decision), {}
         message_id = message.message_id or new_id("m")
-        first = decide(decision.state, submission(message, message_id), self.host.world(decision.state))
-        first.events[:0] = decision.events
         slip = Slip(message, message_id)
-        return await self.log.create(first, receipt=slip.receipt), slip.answer
+        async with self._enclosed(command.session_id, message) as enclosed:
+            first = decide(decision.state, submission(enclosed, message_id), self.host.world(decision.state))
+            first.events[:0] = decision.events
+            return await self.log.create(first, receipt=slip.receipt), slip.answer
 
-    def _place(self, opening: Opening) -> tuple[str | None, str | None, str]:
+    @contextlib.asynccontextmanager
+    async def _enclosed(self, session_id: str, message: Outgoing, *, again: bool = False) -> AsyncIterator[Outgoing]:
+        """The message with its files kept; they are gone again if it is not taken. `again`: they are kept already."""
+        if again or not message.attachments:
+            yield message
+            return
+        enclosures = self.host.enclosures
+        kept = await asyncio.to_thread(enclosures.keep, session_id, message.attachments)
+        try:
+            yield msgspec.structs.replace(message, attachments=kept)
+        except BaseException:
+            enclosures.take_back(session_id, kept)
+            raise
+
+    def place(self, given: str | None, workdir: str | None, agent: str | None) -> tuple[str | None, str | None, str]:
+        """The project, the directory and the agent that are meant."""
         project = None
-        workdir = opening.workdir
-        agent = opening.agent
-        if opening.project is not None:
+        if given is not None:
             if workdir is not None:
                 raise Refused("invalid", "Give project or workdir, not both.")
-            project, settings = self.projects.find(opening.project)
+            project, settings = self.projects.find(given)
             workdir, agent = settings.path, agent or settings.agent
         agent = agent or self.agents.default()
         self.agents.settings(agent)
@@ -188,12 +205,12 @@ class Sessions:
         if journal.state.phase == "idle":
             await self.agents.ready(message.agent or journal.state.agent)
             room = self.host.slots.taken(session_id, journal.state.project, journal.state.workdir)
-        command: cmd.Command = submission(message, message_id)
-        if retry is not None:
-            command = resubmission(message, message_id, retry)
         slip = Slip(message, message_id)
         try:
-            async with room:
+            async with room, self._enclosed(session_id, message, again=retry is not None) as enclosed:
+                command: cmd.Command = submission(enclosed, message_id)
+                if retry is not None:
+                    command = resubmission(enclosed, message_id, retry)
                 await self.log.record(
                     session_id, lambda state: decide(state, command, self.host.world(state)), receipt=slip.receipt
                 )
@@ -232,7 +249,9 @@ class Sessions:
             raise Refused("invalid", "text must not be empty.")
         limit = self.host.settings.max_message_bytes
         size = len(message.text.encode("utf-8", "surrogatepass"))
-        size += len(msgspec.json.encode(message.attachments)) if message.attachments else 0
+        # Files inside of it are counted on their own.
+        named = [{name: value for name, value in each.items() if name != "data"} for each in message.attachments]
+        size += len(msgspec.json.encode(named)) if named else 0
         if size > limit:
             raise Refused("too_large", f"The message is larger than max_message_bytes ({limit}). Send a file instead.")
 
@@ -276,7 +295,8 @@ class Sessions:
             viewer.wake()
         self.log.journals.pop(session_id, None)
         await self.log.store.erase(session_id, self.log.generation)
-        await self._workspaces.erase(session_id, journal.state.workdir)
+        await self.workspaces.erase(session_id, journal.state.workdir)
+        await asyncio.to_thread(self.host.enclosures.erase, session_id)
 
     # Prompts and settings --------------------------------------------------------------------------------------------
 

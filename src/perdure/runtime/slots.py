@@ -82,6 +82,7 @@ class Slots:
                 "slots_full",
                 f"{where} {limit} running turn{'s' if limit > 1 else ''}, its limit. Wait for one to end, abort one, "
                 f"or raise {'project_slots' if place else 'slots'} in perdure.toml.",
+                limit_of="project" if place else "server",
             )
         alone = [journal for journal in others if not mine.shares(runners[journal.state.id])]
         idle = sorted(

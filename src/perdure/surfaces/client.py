@@ -119,12 +119,12 @@ class Client:
         # The server makes the new session's id from the message's, so that a repeat finds it.
         return self._json("POST", "/api/messages", body=body, repeatable=True)
 
-    def begin_run(self, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
+    def begin_run(self, /, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
         """Begin a single run: what `send` answers. Its session closes itself when the turn is over."""
         body = {"text": text, "message_id": message_id or new_message_id(), **fields}
         return self._json("POST", "/api/run", body=body, params={"wait": "false"}, repeatable=True)
 
-    def run(self, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
+    def run(self, /, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
         """One prompt, worked to its end: the run. A lost connection or a restarted server doesn't cost it.
 
         `fields` are those of `POST /api/run`: agent, project, workdir, model, mode, timeout_s, permissions ..."""
@@ -137,18 +137,22 @@ class Client:
         body = {"text": text, "message_id": message_id, **fields}
         return self._json("POST", "/api/run", body=body, repeatable=True)
 
-    def create_session(self, **fields: Any) -> Json:
+    def create_session(self, /, **fields: Any) -> Json:
         return self._json("POST", "/api/sessions", body=fields, repeatable=False)
 
-    def start_session(self, agent: str, **fields: Any) -> Json:
+    def import_session(self, session: Json) -> Json:
+        """A session that was kept elsewhere. A second time it is refused as a conflict: it is there already."""
+        return self._json("POST", "/api/import", body=session, repeatable=True)
+
+    def start_session(self, /, agent: str, **fields: Any) -> Json:
         """A new session with its agent running, in Diane's words: with the models and modes that there are."""
         return self._json("POST", f"/agents/{quote(agent, safe='')}/sessions", body=fields, repeatable=False)
 
-    def sessions(self, **filters: Any) -> Json:
+    def sessions(self, /, **filters: Any) -> Json:
         """One page: `{sessions, next_cursor}`."""
         return self._json("GET", "/api/sessions", params=filters)
 
-    def all_sessions(self, **filters: Any) -> Iterator[Json]:
+    def all_sessions(self, /, **filters: Any) -> Iterator[Json]:
         cursor: str | None = None
         while True:
             page = self.sessions(**{"limit": PAGE_LIMIT, **filters}, cursor=cursor)
@@ -184,6 +188,49 @@ class Client:
     def answer(self, session_id: str, prompt_id: str, answer: Json) -> Json:
         return self._json("POST", _session(session_id, "prompts", prompt_id), body=answer, repeatable=False)
 
+    # What was said ---------------------------------------------------------------------------------------------------
+
+    def edit_message(self, session_id: str, message_id: str, text: str, *, revision: int | None = None) -> Json:
+        """Another text for a message of the visible history; the session as it is then. With `revision`, which a
+        session and a transcript carry, only if nobody has changed the history since: else `conflict`."""
+        path = _session(session_id, "messages", message_id)
+        return self._json("PATCH", path, body=_given(text=text, revision=revision), repeatable=False)
+
+    def rewind(self, session_id: str, turn: int, *, revision: int | None = None) -> Json:
+        """Drop this turn and all after it from the visible history; the session as it is then."""
+        body = _given(turn=turn, revision=revision)
+        return self._json("POST", _session(session_id, "rewind"), body=body, repeatable=False)
+
+    def retry(
+        self,
+        session_id: str,
+        turn: int,
+        *,
+        text: str | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        revision: int | None = None,
+    ) -> Json:
+        """Drop this turn and all after it, and send its message again: what `send` answers. It is done once, however
+        often it is sent, and the agent is always told the conversation anew."""
+        message_id = message_id or new_message_id()
+        body = _given(turn=turn, text=text, agent=agent, message_id=message_id, revision=revision)
+        return self._json("POST", _session(session_id, "retry"), body=body, repeatable=True)
+
+    def fork(self, session_id: str, turn: int | None = None, *, agent: str | None = None) -> Json:
+        """A new session that begins with this history, up to and with `turn`."""
+        body = _given(turn=turn, agent=agent)
+        return self._json("POST", _session(session_id, "fork"), body=body, repeatable=False)
+
+    def plan(self, session_id: str, *, agent: str | None = None, fresh: bool = False) -> Json:
+        """What the next turn would do, and why. Nothing is done."""
+        body = _given(agent=agent, fresh=fresh)
+        return self._json("POST", _session(session_id, "plan"), body=body, repeatable=True)
+
+    def usage(self, /, group_by: str = "day", **filters: str | None) -> Json:
+        """What turns have cost: `{group_by, usage, total}`. Filters: since, until, agent, project, session."""
+        return self._json("GET", "/api/usage", params={"group_by": group_by, **filters})
+
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def events(
@@ -197,8 +244,10 @@ class Client:
         """The session's events after `position` (none: a snapshot first), live, until the session ends."""
         return EventStream(self, _session(session_id, "events"), position, on_lost, on_back)
 
-    def transcript(self, session_id: str, from_turn: int = 1) -> Json:
-        return self._json("GET", _session(session_id, "transcript"), params={"from_turn": from_turn})
+    def transcript(self, session_id: str, from_turn: int = 1, *, rewound: bool = False) -> Json:
+        """The turns in full; with `rewound` also those that are no longer visible, marked as such."""
+        params = {"from_turn": from_turn, "rewound": "true" if rewound else None}
+        return self._json("GET", _session(session_id, "transcript"), params=params)
 
     def transcript_markdown(self, session_id: str) -> str:
         params = {"format": "markdown"}
@@ -242,7 +291,7 @@ class Client:
         found: list[Json] = self._json("GET", "/api/projects")["projects"]
         return found
 
-    def add_project(self, path: str, **fields: Any) -> Json:
+    def add_project(self, /, path: str, **fields: Any) -> Json:
         return self._json("POST", "/api/projects", body={"path": path, **fields}, repeatable=False)
 
     def remove_project(self, project_id: str) -> None:
@@ -346,6 +395,10 @@ def problem_of(status: int, content: bytes) -> Problem:
 
 def new_message_id() -> str:
     return f"m_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
+
+
+def _given(**fields: Any) -> Json:
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _session(session_id: str, *rest: str) -> str:

@@ -57,7 +57,7 @@ class Unchunked:
 
 
 class LocalStream(Stream):
-    """A viewer that also reads what plain ASGI sends, and closes at the end of a `with`."""
+    """A viewer that also reads what plain ASGI sends."""
 
     _socket: Any
 
@@ -65,12 +65,6 @@ class LocalStream(Stream):
         super().__init__(server, path, position, timeout_s)
         if self.headers.get("transfer-encoding") == "chunked":
             self._socket, self._buffer = Unchunked(self._socket, self._buffer), b""
-
-    def __enter__(self) -> "LocalStream":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class LocalServer(LiveServer):

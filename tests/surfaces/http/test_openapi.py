@@ -33,7 +33,14 @@ def known(server: LocalServer) -> dict[str, str]:
     """Ids that exist, so that not every generated request ends at 404."""
     session = server.create(title="known")
     server.turn(session, "say hello")
-    return {"session_id": session, "name": "rehearsal", "project_id": "none", "message_id": "m", "prompt_id": "p"}
+    return {
+        "session_id": session,
+        "name": "rehearsal",
+        "project_id": "none",
+        "message_id": "m",
+        "prompt_id": "p",
+        "run_id": f"{session}.1",
+    }
 
 
 @schema.parametrize()

@@ -1,7 +1,7 @@
 """`perdure chat`: the command, and the plain chat for scripts. In a terminal, conversation.py takes over.
 
 Above: people and pipes. Below: the client. Where stdin or stdout is not a terminal each line is a message and answers
-are plain text, so that `echo 'say hi' | perdure chat` works.
+are plain text, so that `echo 'say hi' | perdure chat` works; only `/agent NAME` is no message here either.
 """
 
 import os
@@ -38,7 +38,7 @@ def chat_command(
     """Talk with an agent in this terminal.
 
     Without a SESSION the first message begins one. /help in the chat lists what can be done. If stdin is not a
-    terminal, each line is a message.
+    terminal, each line is a message, and `/agent NAME` goes on with another agent.
     """
     with reach.client() as client:
         client.health()
@@ -52,6 +52,16 @@ def chat_command(
         return converse(client, beginning, reach.data / "chat_history")
 
 
+def chosen_agent(client: Client, name: str) -> str | None:
+    """The agent that the next message goes to; None, and a sentence, if there is none of this name."""
+    known = [agent["name"] for agent in client.agents()]
+    if name in known:
+        return name
+    problem = f"There is no agent {name!r}. " if name else ""
+    click.echo(f"perdure: {problem}Agents: {', '.join(known)}", err=True)
+    return None
+
+
 def plain_chat(client: Client, beginning: Beginning, *, as_json: bool) -> int:
     """One message per line of stdin. 1 if a turn did not end well."""
     client.patience_s = SEND_PATIENCE_S
@@ -60,6 +70,11 @@ def plain_chat(client: Client, beginning: Beginning, *, as_json: bool) -> int:
     for raw in sys.stdin.buffer:
         line = raw.decode("utf-8", "replace")
         if not line.strip():
+            continue
+        word, _, rest = line.strip().partition(" ")
+        if word == "/agent":
+            chosen = chosen_agent(client, rest.strip())
+            agent, worst = chosen or agent, max(worst, 0 if chosen else 1)
             continue
         sent = client.send(
             line.rstrip("\n"),

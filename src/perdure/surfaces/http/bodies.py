@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from perdure import config
+from perdure.core.errors import Refused
 from perdure.core.permissions import Rule
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -26,10 +27,17 @@ class MessageBody(Struct, kw_only=True):
     text: str
     message_id: MessageId | None = None
     agent: Name | None = None
-    fresh: bool = False
-    force_fresh_session: bool = field(name="forceFreshSession", default=False)
+    fresh: bool | UnsetType = UNSET
+    force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
     when_busy: Literal["reject", "queue", "interrupt"] = "reject"
     attachments: Annotated[list[dict[str, Any]], Meta(max_length=50)] = []
+
+
+def wants_fresh(fresh: bool | UnsetType, force_fresh_session: bool | UnsetType) -> bool:
+    """One wish under two names."""
+    if fresh is not UNSET and force_fresh_session is not UNSET and fresh != force_fresh_session:
+        raise Refused("invalid", "fresh and forceFreshSession are the same: give one of them, or both alike.")
+    return fresh is True or force_fresh_session is True
 
 
 Revision = Annotated[int, Meta(ge=0)]
@@ -51,11 +59,13 @@ class RewindBody(Struct, kw_only=True):
 
 
 class RetryBody(Struct, kw_only=True):
-    """The turn to be tried again, with its own text and agent or with others."""
+    """The turn to be tried again, with its own text and agent or with others. That is always fresh."""
 
     turn: TurnNumber
     text: str | None = None
     agent: Name | None = None
+    fresh: bool | UnsetType = UNSET
+    force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
     message_id: MessageId | None = None
     revision: Revision | None = None
 
@@ -71,8 +81,8 @@ class PlanBody(Struct, kw_only=True):
     """What the next message would be sent with."""
 
     agent: Name | None = None
-    fresh: bool = False
-    force_fresh_session: bool = field(name="forceFreshSession", default=False)
+    fresh: bool | UnsetType = UNSET
+    force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
 
 
 class SessionBody(Struct, kw_only=True):
@@ -83,6 +93,8 @@ class SessionBody(Struct, kw_only=True):
     agent: Name | None = None
     title: TitleText = ""
     message: str | None = None
+    kickoff: bool = False
+    """Make the first message from the project's template, with `message` in its place."""
     message_id: MessageId | None = None
     model: Name | None = None
     mode: Name | None = None
@@ -90,6 +102,25 @@ class SessionBody(Struct, kw_only=True):
     limits: Limits = field(default_factory=Limits)
     warm: bool = False
     """Start its agent at once, if it can be kept until the first message."""
+
+
+class ImportBody(Struct, kw_only=True):
+    """A session that was kept elsewhere: its finished turns as events, and the state that it was left in."""
+
+    id: Name
+    created_at: str
+    events: list[dict[str, Any]]
+    project: Name | None = None
+    workdir: PathText | None = None
+    agent: Name | None = None
+    title: TitleText = ""
+    summary: Annotated[str, Meta(max_length=10_000)] = ""
+    labels: Labels = []
+    archived: bool = False
+    status: Literal["running", "completed", "stopped", "timed-out", "failed"] = "running"
+    state: Literal["processing", "idle", "ended"] = "idle"
+    ended_at: str | None = None
+    error: Annotated[str, Meta(max_length=10_000)] | None = None
 
 
 class AnyMessageBody(MessageBody, kw_only=True):

@@ -19,6 +19,7 @@ from perdure.runtime.sessions import Opening, Outgoing, Query, Sessions
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http.access import COOKIE_LIFETIME_S, Access
 from perdure.surfaces.http.requests import MAX_LIMIT, MAX_POSITION, body_of, flag, reply, whole_number
+from perdure.surfaces.kickoff import asked_message
 
 LOG_BATCH = 1_000
 
@@ -117,7 +118,7 @@ def _outgoing(body: bodies.MessageBody) -> Outgoing:
         text=body.text,
         message_id=body.message_id,
         agent=body.agent,
-        fresh=body.fresh or body.force_fresh_session,
+        fresh=bodies.wants_fresh(body.fresh, body.force_fresh_session),
         when_busy=body.when_busy,
         attachments=tuple(body.attachments),
     )
@@ -125,9 +126,11 @@ def _outgoing(body: bodies.MessageBody) -> Outgoing:
 
 async def create_session(request: Request) -> Response:
     body = await body_of(request, bodies.SessionBody)
-    message = None
-    if body.message is not None:
-        message = Outgoing(text=body.message, message_id=body.message_id)
+    text, message = body.message, None
+    if body.kickoff:
+        text = asked_message(verbs(request), body.project, body.title, body.message)
+    if text is not None:
+        message = Outgoing(text=text, message_id=body.message_id)
     journal, _ = await verbs(request).create(_opening(body), message)
     return reply(await verbs(request).get(journal.state.id), 201)
 

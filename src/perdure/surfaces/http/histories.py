@@ -1,13 +1,19 @@
-"""The resource API of what was said and what it has cost: edit, rewind, retry, fork, plan, usage. Each handler calls
-one verb."""
+"""The resource API of what was said and what it has cost: edit, rewind, retry, fork, import, plan, usage. Each handler
+calls one verb."""
+
+import asyncio
+import mimetypes
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 
+from perdure.runtime.sessions import Import
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http.handlers import verbs
 from perdure.surfaces.http.requests import body_of, reply
 
+IMPORT_MAX_BYTES = 128 * 1024 * 1024
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 USAGE_FILTERS = ("since", "until", "agent", "project", "session")
 
 
@@ -24,6 +30,7 @@ async def rewind(request: Request) -> Response:
 
 async def retry(request: Request) -> Response:
     body = await body_of(request, bodies.RetryBody)
+    bodies.wants_fresh(body.fresh, body.force_fresh_session)
     answer = await verbs(request).histories.retry(
         request.path_params["session_id"],
         body.turn,
@@ -40,10 +47,28 @@ async def fork(request: Request) -> Response:
     return reply(await verbs(request).histories.fork(request.path_params["session_id"], body.turn, body.agent), 201)
 
 
+async def import_session(request: Request) -> Response:
+    body = await body_of(request, bodies.ImportBody, limit_bytes=IMPORT_MAX_BYTES)
+    given = Import(**{**{name: getattr(body, name) for name in body.__struct_fields__}, "labels": tuple(body.labels)})
+    # One at a time, so that a second one finds what the first has made.
+    async with request.app.state.creating.setdefault(body.id, asyncio.Lock()):
+        return reply(await verbs(request).imports.take_in(given), 201)
+
+
 async def plan(request: Request) -> Response:
     body = await body_of(request, bodies.PlanBody)
-    fresh = body.fresh or body.force_fresh_session
+    fresh = bodies.wants_fresh(body.fresh, body.force_fresh_session)
     return reply(await verbs(request).histories.plan(request.path_params["session_id"], body.agent, fresh))
+
+
+async def get_attachment(request: Request) -> Response:
+    """A file that came with a message. A picture is shown; anything else is saved and never run as a page."""
+    path = verbs(request).host.enclosures.find(request.path_params["session_id"], request.path_params["file"])
+    kind = mimetypes.guess_type(path.name)[0]
+    headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox; default-src 'none'"}
+    if kind in PICTURES:
+        return FileResponse(path, media_type=kind, headers=headers)
+    return FileResponse(path, media_type="application/octet-stream", filename=path.name[9:], headers=headers)
 
 
 async def get_usage(request: Request) -> Response:

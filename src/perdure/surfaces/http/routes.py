@@ -10,7 +10,9 @@ from perdure.surfaces.http import diane_shapes as ds
 from perdure.surfaces.http import shapes as sh
 from perdure.surfaces.http.endpoint import POSITION, Endpoint
 from perdure.surfaces.http.history_routes import HISTORY
+from perdure.surfaces.http.open_design import OPEN_DESIGN
 from perdure.surfaces.http.page_routes import PAGE
+from perdure.surfaces.http.teamhq_routes import TEAMHQ
 
 __all__ = ["ENDPOINTS", "POSITION", "Endpoint"]
 
@@ -70,6 +72,8 @@ ENDPOINTS = [
         "Agents that are known by name, to be added to perdure.toml",
         answers={200: sh.Catalogue},
     ),
+    # Before the projects themselves, whose ids may have slashes in them.
+    *TEAMHQ,
     Endpoint("GET", "/api/projects", handlers.list_projects, "All projects", answers={200: sh.ProjectList}),
     Endpoint(
         "POST",
@@ -270,6 +274,7 @@ ENDPOINTS = [
         answers={200: runs.SingleRun, 202: sh.Accepted},
         refusals=("not_found", "slots_full", "conflict", "turn_active", "too_large", "agent_unavailable"),
     ),
+    *OPEN_DESIGN,
     Endpoint(
         "POST",
         "/api/login-links",

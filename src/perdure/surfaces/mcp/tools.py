@@ -33,6 +33,16 @@ class Start(Struct, kw_only=True):
 class Prompt(Struct, kw_only=True):
     session_id: Annotated[str, Meta(description="As agent_session_start answered it.")]
     prompt: Annotated[str, Meta(description="What the agent is asked to do.")]
+    agent: (
+        Annotated[
+            str,
+            Meta(
+                description="Another agent, to go on with from now on. It is told what was said before. Left out: the "
+                "session's."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     message_id: (
         Annotated[
             str,

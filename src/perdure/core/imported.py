@@ -1,0 +1,87 @@
+"""Finished turns from elsewhere: whether they can be taken for a history. Pure.
+
+Above: the verb that takes a session in. Below: events. What comes from a file is believed only as far as it can be
+checked: it may tell what was said and done, and grants nothing.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from perdure.core import events as ev
+from perdure.core.clock import seconds, stamp
+from perdure.core.errors import Refused
+from perdure.core.history import TOLD
+
+SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+"""It is a part of paths, on the wire and on disk."""
+TAKEN: dict[str, type[ev.Event]] = {
+    # A prompt that was open once waits for nobody here, and an "always" that was said there is not said here.
+    str(kind.__struct_config__.tag): kind
+    for kind in TOLD
+    if kind is not ev.PendingPrompt
+}
+
+
+def check_id(session_id: str) -> None:
+    if not SESSION_ID.fullmatch(session_id):
+        raise Refused("invalid", f"id must be 1 to 100 letters, digits, - and _, not {session_id!r}.")
+
+
+def time_of(given: str, what: str) -> str:
+    """A time as it is written here."""
+    try:
+        return stamp(seconds(given))
+    except (ValueError, OverflowError, OSError) as error:
+        raise Refused("invalid", f"{what} must be a time such as 2026-02-07T12:00:00.000Z, not {given!r}.") from error
+
+
+def finished_turns(given: Iterable[dict[str, Any]], agent: str) -> list[ev.Event]:
+    """The events of whole turns, in order. Where a turn names no agent it was `agent`."""
+    found: list[ev.Event] = []
+    last, open_turn, begun = 0, 0, False
+    for number, entry in enumerate(given, 1):
+        event = _event(entry, number)
+        turn = event.turn or 0
+        if isinstance(event, ev.UserMessage | ev.TurnStart) and not event.agent:
+            event.agent = agent
+        if not open_turn:
+            if turn <= last or not isinstance(event, ev.UserMessage | ev.TurnStart):
+                raise _wrong(
+                    number, f"a turn must begin here, with user_message or turn_start and a number over {last}"
+                )
+            last, open_turn, begun = turn, turn, isinstance(event, ev.TurnStart)
+        elif turn != open_turn:
+            raise _wrong(number, f"turn {open_turn} has no turn_end")
+        elif not begun:
+            if not isinstance(event, ev.TurnStart):
+                raise _wrong(number, f"turn {open_turn} must go on with turn_start")
+            begun = True
+        elif isinstance(event, ev.UserMessage | ev.TurnStart):
+            raise _wrong(number, f"turn {open_turn} has begun already")
+        elif isinstance(event, ev.TurnEnd):
+            open_turn = 0
+        found.append(event)
+    if open_turn:
+        raise Refused("invalid", f"events: turn {open_turn} has no turn_end. Only finished turns can be taken in.")
+    return found
+
+
+def _event(entry: dict[str, Any], number: int) -> ev.Event:
+    kind = TAKEN.get(str(entry.get("type")))
+    if kind is None:
+        raise _wrong(number, f"type must be one of {', '.join(TAKEN)}")
+    try:
+        event: ev.Event = msgspec.convert(entry, kind)
+    except msgspec.ValidationError as error:
+        raise _wrong(number, str(error).replace("`$.", "`").replace(" - at `$`", "")) from error
+    if not 0 < (event.turn or 0) < 2**31:
+        raise _wrong(number, "turn must be a whole number from 1 on")
+    event.at = time_of(event.at, f"events, number {number}: at")
+    return event
+
+
+def _wrong(number: int, what: str) -> Refused:
+    return Refused("invalid", f"events, number {number}: {what}.")

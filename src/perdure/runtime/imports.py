@@ -1,0 +1,104 @@
+"""Taking a session in that was kept elsewhere: its finished turns become a session of this server.
+
+Above: surfaces, through the sessions. Below: the log; core/imported.py says what can be taken. It is one commit: all of
+a session is taken, or nothing, and a second time it is there already. No process of it runs here and no native session
+is known, so its next turn is told the transcript.
+"""
+
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import state as st
+from perdure.core.answers import title_of
+from perdure.core.decision import Decision
+from perdure.core.errors import Refused, StoreError, StoreFull
+from perdure.core.history import take_over
+from perdure.core.imported import check_id, finished_turns, time_of
+from perdure.core.session import create
+
+if TYPE_CHECKING:
+    from perdure.runtime.sessions import Sessions
+
+
+class Import(msgspec.Struct, frozen=True, kw_only=True):
+    """A session from elsewhere. `state` is the one that it was left in."""
+
+    id: str
+    created_at: str
+    events: list[dict[str, Any]]
+    project: str | None = None
+    workdir: str | None = None
+    agent: str | None = None
+    title: str = ""
+    summary: str = ""
+    labels: tuple[str, ...] = ()
+    archived: bool = False
+    status: Literal["running", "completed", "stopped", "timed-out", "failed"] = "running"
+    state: Literal["processing", "idle", "ended"] = "idle"
+    ended_at: str | None = None
+    error: str | None = None
+
+
+class Imports:
+    def __init__(self, sessions: "Sessions") -> None:
+        self._sessions = sessions
+
+    async def take_in(self, given: Import) -> dict[str, Any]:
+        sessions = self._sessions
+        check_id(given.id)
+        if await sessions.exists(given.id):
+            raise Refused("conflict", f"There is a session {given.id} already.")
+        created_at = time_of(given.created_at, "created_at")
+        project, folder, agent = self._place(given)
+        turns = finished_turns(given.events, agent)
+        workdir = sessions.workspaces.path(folder, given.id)
+        command = cmd.CreateSession(
+            session_id=given.id, project=project, agent=agent, workdir=workdir, title=given.title, labels=given.labels
+        )
+        unborn = st.Session(id=given.id, project=project, agent=agent, workdir=workdir, created_at=created_at)
+        world = msgspec.structs.replace(sessions.host.world(unborn), now=created_at)
+        decision = create(command, world)
+        take_over(decision, turns, {event.turn or 0 for event in turns}, counted=True)
+        decision.state.agent = agent
+        self._settle(decision, given)
+        made = folder is None and sessions.workspaces.make(given.id)
+        try:
+            await sessions.log.create(decision)
+        except (Refused, StoreError) as error:
+            if made:
+                sessions.workspaces.take_back(given.id)
+            if isinstance(error, StoreFull):
+                raise Refused("unavailable", "The disk is full. Make room and try again; nothing was kept.") from error
+            raise
+        return await sessions.get(given.id)
+
+    def _place(self, given: Import) -> tuple[str | None, str | None, str]:
+        """Its project, directory and agent here. A directory of another machine may not be here: then it gets its
+        own."""
+        workdir = given.workdir if given.project is None else None
+        usable = workdir if workdir and os.path.isabs(workdir) and os.path.isdir(workdir) else None
+        return self._sessions.place(given.project, usable, given.agent)
+
+    def _settle(self, decision: Decision, given: Import) -> None:
+        """What is known of it besides its turns, and the state that it has here: nothing of it runs."""
+        state = decision.state
+        at = state.last_active_at
+        first = next((event for event in decision.events if isinstance(event, ev.UserMessage)), None)
+        if not given.title and first is not None:
+            decision.adopt(ev.Title(at=at, title=title_of(first.text), by="message"))
+        if given.summary or given.archived:
+            decision.adopt(ev.SessionUpdated(at=at, summary=given.summary or None, archived=given.archived or None))
+        status, reason = given.status, given.error or "imported"
+        if status == "running" and self._sessions.host.settings.on_restart == "end":
+            interrupted = given.state == "processing"
+            status = "failed" if interrupted else "stopped"
+            reason = "Server restarted while session was running" if interrupted else "Server restarted between turns"
+        if status == "running":
+            decision.adopt(ev.WaitingForInput(at=at, turn=state.turn.turn if state.turn else None))
+        else:
+            ended_at = time_of(given.ended_at, "ended_at") if given.ended_at else at
+            decision.adopt(ev.SessionEnd(at=ended_at, status=status, reason=reason))

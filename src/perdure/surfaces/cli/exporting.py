@@ -1,0 +1,139 @@
+"""`perdure export`: a session to stdout or a file, or many into a folder.
+
+Above: people and scripts. Below: the client, so that it works from afar, and session_files.py, which has the layout. A
+session's `.json` is written last, each file under another name first: what is found in the folder is whole.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from perdure.surfaces.cli.output import print_json
+from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
+from perdure.surfaces.client import Client, Problem
+from perdure.surfaces.session_files import folder_name, lines_of, metadata_of
+
+Json = dict[str, Any]
+
+
+@click.command()
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.option("--folder", metavar="DIR", help="Write files into this folder: these sessions, or all of the server.")
+@click.option("--project", help="With --folder: only sessions of this project.")
+@click.option(
+    "--format", "how", type=click.Choice(["ndjson", "json", "markdown"]), default="ndjson", show_default=True,
+    help="The log as lines, the transcript as JSON, or as markdown.",
+)  # fmt: skip
+@click.option("-o", "--output", "target", metavar="FILE", help="Write to this file instead of stdout.")
+@reaching
+def export_command(
+    reach: Reach, sessions: tuple[str, ...], folder: str | None, project: str | None, how: str, target: str | None
+) -> int | None:
+    """Write a session's log or transcript, or sessions into a folder.
+
+    With --folder each session becomes two files, PROJECT/SESSION.json and .ndjson, which `perdure import` and programs
+    made for TeamHQ read; with --format markdown one, SESSION.md, for people.
+    """
+    if folder is not None:
+        if target is not None or how == "json":
+            raise click.UsageError("With --folder there is no --output, and the format is ndjson or markdown.")
+        return _export_many(reach, sessions, Path(folder), project, how)
+    if len(sessions) != 1 or project is not None:
+        raise click.UsageError("Give one session, or a --folder for several.")
+    with reach.client() as client:
+        _export_one(client, find_session(client, sessions[0]), how, target)
+    if target and not reach.as_json:
+        click.echo(f"Wrote {target}.", err=True)
+    return None
+
+
+def _export_one(client: Client, session_id: str, how: str, target: str | None) -> None:
+    try:
+        with click.open_file(target or "-", "wb") as file:
+            if how == "ndjson":
+                for line in client.log(session_id):
+                    file.write(line + b"\n")
+            elif how == "markdown":
+                file.write(client.transcript_markdown(session_id).encode())
+            else:
+                file.write(msgspec.json.format(msgspec.json.encode(client.transcript(session_id))) + b"\n")
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise Failure(f"{target} can't be written: {error.strerror}.") from error
+
+
+# Into a folder --------------------------------------------------------------------------------------------------------
+
+
+def _export_many(reach: Reach, given: tuple[str, ...], folder: Path, project: str | None, how: str) -> int:
+    written: list[Json] = []
+    failed = 0
+    with reach.client() as client:
+        # Listed before the first is written: what happens meanwhile changes the order that the pages follow.
+        chosen = [find_session(client, each) for each in given]
+        chosen = chosen or [entry["id"] for entry in client.all_sessions(project=project)]
+        for session_id in dict.fromkeys(chosen):
+            try:
+                paths = _write(client, session_id, folder, how)
+                written.append({"session_id": session_id, "files": [str(path) for path in paths]})
+            except Problem as problem:
+                # It may have been erased since it was listed. The others go on.
+                failed += 1
+                click.echo(f"perdure: {session_id}: {problem.detail} ({problem.code})", err=True)
+            except OSError as error:
+                where = error.filename or folder
+                raise Failure(
+                    f"{where} can't be written: {error.strerror}. {len(written)} of {len(chosen)} sessions are."
+                ) from error
+            _show_progress(reach, len(written), len(chosen))
+    if reach.as_json:
+        print_json({"sessions": written})
+    else:
+        click.echo(f"Wrote {len(written)} session{'' if len(written) == 1 else 's'} into {folder}.")
+    return 1 if failed else 0
+
+
+def _show_progress(reach: Reach, count: int, total: int) -> None:
+    if not reach.as_json and sys.stderr.isatty():
+        click.echo(f"\r{count} of {total}" + ("\r" if count == total else ""), err=True, nl=False)
+
+
+def _write(client: Client, session_id: str, folder: Path, how: str) -> list[Path]:
+    session = client.session(session_id)
+    base = folder / folder_name(session["project"])
+    base.mkdir(parents=True, exist_ok=True)
+    if how == "markdown":
+        return [_replace(base / f"{session_id}.md", iter([client.transcript_markdown(session_id).encode()]))]
+    log = _replace(base / f"{session_id}.ndjson", _lines(client, session))
+    metadata = msgspec.json.format(msgspec.json.encode(metadata_of(session)), indent=2) + b"\n"
+    return [log, _replace(base / f"{session_id}.json", iter([metadata]))]
+
+
+def _lines(client: Client, session: Json) -> Iterator[bytes]:
+    """As much of the log as there was when the session was looked at, so that both files tell the same."""
+
+    def events() -> Iterator[Json]:
+        for raw in client.log(session["id"]):
+            event: Json = msgspec.json.decode(raw)
+            if event["seq"] > session["event_count"]:
+                return
+            yield event
+
+    for line in lines_of(events()):
+        yield msgspec.json.encode(line) + b"\n"
+
+
+def _replace(path: Path, pieces: Iterator[bytes]) -> Path:
+    """Write a file whole, or leave the one that was there."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.writelines(pieces)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,110 @@
+"""A session's events in TeamHQ's words, as server-sent events: all of them from a position on, then live.
+
+Above: teamhq.py. Below: a journal's frames, as for every viewer; what they no longer hold comes from the verbs. There
+is no snapshot: TeamHQ has no word for it. An event's id is its number in the log. A run of deltas that compaction
+joined is told as the events that it was made from, so that the same number always stands for the same text, and a
+program that has seen some of them can tell which.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from perdure.core.events import DELTA_TYPES
+from perdure.core.view import public_session
+from perdure.runtime.log import Journal
+from perdure.runtime.sessions import Sessions, Stored
+from perdure.surfaces.http.viewers import Hub, Viewer
+from perdure.surfaces.teamhq import Teller
+
+READ_BATCH = 1_000
+DATA = b"\ndata: "
+
+Json = dict[str, Any]
+
+
+class TeamViewer(Viewer):
+    """Watches one session from a position on."""
+
+    __slots__ = ("_cursor", "_journal", "_knows_tools", "_sessions", "_teller")
+
+    def __init__(self, hub: Hub, sessions: Sessions, journal: Journal, position: int) -> None:
+        super().__init__(hub)
+        self._sessions = sessions
+        self._journal = journal
+        self._cursor = min(position, journal.last_seq)
+        self._teller = Teller()
+        self._knows_tools = self._cursor == 0
+
+    def attach(self) -> None:
+        self._journal.viewers.add(self)
+
+    def detach(self) -> None:
+        self._journal.viewers.discard(self)
+
+    def wake(self) -> None:
+        if self._paused or self._busy or self._pipe is None:
+            return
+        frames = self._journal.frames_since(self._cursor) if self._knows_tools else None
+        if frames is None:
+            self.catch_up(self._replay())
+            return
+        for seq, frame in frames:
+            self._tell(seq, msgspec.json.decode(frame[frame.index(DATA) + len(DATA) :]))
+            if self._paused:
+                return
+        if self._journal.state.phase == "ended":
+            self._tell_end()
+
+    async def _replay(self) -> None:
+        """What is no longer in memory, a batch at a time: afterwards this viewer is woken and looks again."""
+        if not self._knows_tools:
+            await self._learn_tools()
+        for row in await self._sessions.read(self._journal.state.id, self._cursor, READ_BATCH):
+            for seq, event in _parts(row):
+                self._tell(seq, event)
+                if self._paused:
+                    return
+
+    async def _learn_tools(self) -> None:
+        """The names of the tools that a result after this position may be of. Those of the last turn are in memory."""
+        self._knows_tools = True
+        if self._cursor >= self._journal.state.turn_after_seq:
+            self._teller.tools = {key: tool["name"] for key, tool in self._journal.view.tools.items()}
+            return
+        position = 0
+        while rows := await self._sessions.read(self._journal.state.id, position, READ_BATCH):
+            for row in rows:
+                if row.seq > self._cursor:
+                    return
+                if row.type in ("turn_start", "tool_use"):
+                    self._teller.note(msgspec.json.decode(row.body))
+            position = rows[-1].seq
+
+    def _tell(self, seq: int, event: Json) -> None:
+        self._cursor = seq
+        told = self._teller.tell(seq, event)
+        if told is not None:
+            self.write(self._frame(seq, b"session_event", told))
+
+    def _tell_end(self) -> None:
+        state = self._journal.state
+        shown = {"status": state.status, "durationMs": public_session(state, 0)["duration_ms"]}
+        self.write(self._frame(self._cursor, b"session_done", shown))
+        self.finish()
+
+    def _frame(self, seq: int, name: bytes, data: Json) -> bytes:
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (self._hub.log.event_id(seq), name, msgspec.json.encode(data))
+
+
+def _parts(row: Stored) -> Iterator[tuple[int, Json]]:
+    """An event as it was kept, or those that were joined to it."""
+    event: Json = msgspec.json.decode(row.body)
+    if row.type not in DELTA_TYPES or not row.cuts:
+        yield row.seq, event
+        return
+    begin = 0
+    for number, length in enumerate(row.cuts, row.first_seq):
+        yield number, {**event, "delta": event["delta"][begin : begin + length]}
+        begin += length

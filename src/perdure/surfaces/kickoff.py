@@ -1,0 +1,37 @@
+"""The first message of a session that a project's kickoff template makes.
+
+Above: the surfaces that begin sessions in a project. Below: core/kickoff.py, and the projects.
+"""
+
+from perdure.core import kickoff
+from perdure.core.clock import stamp
+from perdure.core.errors import Refused
+from perdure.runtime.sessions import Sessions
+
+
+def made_message(sessions: Sessions, project: str, title: str, message: str | None) -> str | None:
+    """The project's template with its places filled; None if it has no template, or none that would take `message`."""
+    identity, settings = sessions.projects.find(project)
+    template = settings.kickoff
+    if not template or (message is not None and not kickoff.takes_message(template)):
+        return None
+    return kickoff.first_message(
+        template,
+        project=settings.name or identity,
+        path=settings.path,
+        title=title,
+        date=stamp(sessions.log.now())[:10],
+        message=message or "",
+    )
+
+
+def asked_message(sessions: Sessions, project: str | None, title: str, message: str | None) -> str:
+    """The same for somebody who asked for the kickoff: what can't be made is refused."""
+    if project is None:
+        raise Refused("invalid", "kickoff needs a project: it is the project's template that is used.")
+    made = made_message(sessions, project, title, message)
+    if made is not None:
+        return made
+    if not sessions.projects.find(project)[1].kickoff:
+        raise Refused("invalid", f"Project {project!r} has no kickoff. Set one, or leave kickoff out.")
+    raise Refused("invalid", "The project's kickoff has no {message}. Send message or kickoff, not both.")

@@ -1,0 +1,194 @@
+"""TeamHQ's words: how a session, its turns and its events are told to a program that was made for TeamHQ. Pure.
+
+Above: TeamHQ's HTTP surface, and the files that `perdure export` writes. Below: a session and its events as the API
+shows them. One event of the log becomes one event here or none, and keeps its number: nothing is gathered, so that any
+position can be served, however often. What TeamHQ has no word for is left out.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+MESSAGE_CHARS = 500
+OUTPUT_LINES = 200
+ENDED_WELL = ("end_turn", "max_turns", "refusal")
+_EXIT_CODE = re.compile(r"\(exit code (\d+)\)")
+
+Json = dict[str, Any]
+
+
+class Words(NamedTuple):
+    """How much is told: a viewer gets the beginning of what is long, a file all of it."""
+
+    message_chars: int | None = MESSAGE_CHARS
+    output_lines: int | None = OUTPUT_LINES
+
+
+FOR_VIEWERS = Words()
+FOR_FILES = Words(message_chars=None, output_lines=None)
+
+# Sessions -------------------------------------------------------------------------------------------------------------
+
+
+def metadata(session: Json, turns: list[Json]) -> Json:
+    """A session as TeamHQ keeps it."""
+    processing, ended = session["state"] == "processing", session["state"] == "ended"
+    return {
+        "id": session["id"],
+        "projectId": session["project"] or "",
+        "status": session["status"],
+        "startedAt": session["started_at"] or session["created_at"],
+        "endedAt": session["ended_at"],
+        "durationMs": session["duration_ms"],
+        "eventCount": session["event_count"],
+        "exitCode": exit_code(turns[-1]) if ended and turns else None,
+        "error": session["error"],
+        "pid": session["pid"],
+        "conversationId": session["native_session_id"],
+        "cliSessionId": session["native_session_id"],
+        "currentTurnPid": session["pid"] if processing else None,
+        "turnCount": session["turn_count"],
+        "state": session["state"],
+        "turns": [
+            {
+                "turnNumber": turn["turn"],
+                "startedAt": turn["started_at"],
+                "endedAt": turn["ended_at"],
+                "exitCode": exit_code(turn),
+            }
+            for turn in turns
+        ],
+    }
+
+
+def exit_code(turn: Json) -> int | None:
+    """Of the process, if it ended with the turn; 0 says that the turn ended well, whatever became of the process."""
+    if turn["exit_code"] is not None:
+        return int(turn["exit_code"])
+    return 0 if turn["stop_reason"] in ENDED_WELL else None
+
+
+# Events ---------------------------------------------------------------------------------------------------------------
+
+
+def told(event: Json, tool: str, words: Words = FOR_VIEWERS) -> tuple[str, Json] | None:
+    """TeamHQ's type and data for an event; None if it has no word for it. `tool` is the name of the event's tool."""
+    tell = _TOLD.get(event["type"])
+    return None if tell is None else tell(event, tool, words)
+
+
+def _started(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    return "system", {"message": "Session started"}
+
+
+def _user_message(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    """The first message of a session is what it was started with, and is told with the start of its turn."""
+    message = {"message": event["text"][: words.message_chars], "turnNumber": event["turn"]}
+    return "turn_start" if event["turn"] == 1 else "user_message", message
+
+
+def _turn_start(event: Json, tool: str, words: Words) -> tuple[str, Json] | None:
+    if event["turn"] == 1 and event.get("origin", "person") == "person":
+        return None
+    return "turn_start", {"turnNumber": event["turn"]}
+
+
+def _text(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    return "assistant_text", {"text": event["delta"], "delta": True}
+
+
+def _tool_use(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    return "tool_use", {"tool": event["name"], "input": {} if event["input"] is None else event["input"]}
+
+
+def _tool_result(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    output = event["content"] or ""
+    lines = output.split("\n")
+    truncated = words.output_lines is not None and len(lines) > words.output_lines
+    if truncated:
+        output = "\n".join([*lines[: words.output_lines], f"[... truncated, {len(lines)} total lines]"])
+    return "tool_result", {"tool": tool, "output": output, "truncated": truncated}
+
+
+def _turn_end(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    data = {"turnNumber": event["turn"], "exitCode": exit_code(event), "durationMs": event["duration_ms"]}
+    # Left out where it is not known: programs show it as soon as it is there.
+    return "turn_end", data | ({} if event["cost_usd"] is None else {"costUsd": event["cost_usd"]})
+
+
+def _waiting(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    return "waiting_for_input", {"turnNumber": event["turn"] or 0}
+
+
+def _error(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    message, code = event["message"], _EXIT_CODE.search(event["message"])
+    if event["code"] == "agent_exited" and event["turn"] is not None and code is not None:
+        message = f"Turn {event['turn']} failed (exit code {code.group(1)})"
+    return "error", {"message": message} | ({"detail": event["detail"]} if event.get("detail") else {})
+
+
+def _attached(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    return "system", {"message": "Agent initialized"}
+
+
+def _system(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    return "system", {"message": event["message"]}
+
+
+def _asked(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    return "system", {"message": f"Waiting for a person to answer: {event['title']}"}
+
+
+def _changed(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    edited = f"The message of turn {event['turn']} was edited"
+    return "system", {"message": edited if event["change"] == "edit" else f"Turn {event['turn']} was taken back"}
+
+
+def _ended(event: Json, tool: str, words: Words) -> tuple[str, Json]:
+    if event["status"] == "stopped":
+        by = "by user" if event["reason"] == "stopped" else f"({event['reason']})"
+        return "system", {"message": f"Session stopped {by}"}
+    if event["status"] == "completed":
+        return "system", {"message": "Session completed"}
+    return "error", {"message": "Session timed out" if event["status"] == "timed-out" else "Session failed"}
+
+
+_TOLD: dict[str, Callable[[Json, str, Words], tuple[str, Json] | None]] = {
+    "session_created": _started,
+    "user_message": _user_message,
+    "turn_start": _turn_start,
+    "assistant_text": _text,
+    "tool_use": _tool_use,
+    "tool_result": _tool_result,
+    "turn_end": _turn_end,
+    "waiting_for_input": _waiting,
+    "error": _error,
+    "agent_attached": _attached,
+    "system": _system,
+    "pending_prompt": _asked,
+    "history_changed": _changed,
+    "session_end": _ended,
+}
+
+
+class Teller:
+    """Tells the events of one session in order. It knows nothing but the names of the tools of the turn: a result says
+    only which tool it is of."""
+
+    def __init__(self, words: Words = FOR_VIEWERS) -> None:
+        self._words = words
+        self.tools: dict[str, str] = {}
+
+    def note(self, event: Json) -> None:
+        """Take notice of an event that is not told."""
+        if event["type"] == "turn_start":
+            self.tools.clear()
+        elif event["type"] == "tool_use":
+            self.tools[event["tool_id"]] = event["name"]
+
+    def tell(self, number: int, event: Json) -> Json | None:
+        self.note(event)
+        found = told(event, self.tools.get(event.get("tool_id") or "", "unknown"), self._words)
+        if found is None:
+            return None
+        return {"id": number, "timestamp": event["at"], "type": found[0], "data": found[1]}

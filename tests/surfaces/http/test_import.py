@@ -1,0 +1,206 @@
+"""A session that was kept elsewhere becomes one of this server: whole, once, and with nothing that would run."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.surfaces.http.shapes import Session
+from tests.surfaces.http.local import LocalServer
+from tests.surfaces.http.test_access import is_problem
+
+Json = dict[str, Any]
+T = "2026-02-07T12:00:{:02d}.000Z"
+
+
+def turn(number: int, text: str, answer: str, **end: Any) -> list[Json]:
+    """One finished turn, as events."""
+    at = T.format(number * 10)
+    return [
+        {"type": "user_message", "turn": number, "at": at, "message_id": f"m{number}", "text": text, "agent": ""},
+        {
+            "type": "turn_start", "turn": number, "at": at, "run_id": "", "message_id": f"m{number}", "agent": "",
+            "context": "fresh", "context_reason": "imported",
+        },
+        {"type": "assistant_text", "turn": number, "at": T.format(number * 10 + 2), "block": 0, "delta": answer},
+        {
+            "type": "turn_end", "turn": number, "at": T.format(number * 10 + 3), "stop_reason": "end_turn",
+            "duration_ms": 3000, **end,
+        },
+    ]  # fmt: skip
+
+
+def body(name: str, events: list[Json] | None = None, **fields: Any) -> Json:
+    given = turn(1, "say one", "one") + turn(2, "say two", "two") if events is None else events
+    return {"id": name, "created_at": T.format(0), "events": given, **fields}
+
+
+def take_in(server: LocalServer, given: Json) -> Json:
+    found: Json = server.post("/api/import", given, expect=201)
+    msgspec.convert(found, Session)
+    return found
+
+
+def test_a_session_is_taken_in_with_its_turns_and_times(server: LocalServer) -> None:
+    made = take_in(server, body("plain", title="Kept", summary="What it was", labels=["old"], archived=True))
+    assert (made["id"], made["title"], made["summary"]) == ("plain", "Kept", "What it was")
+    assert (made["labels"], made["archived"]) == (["old"], True)
+    assert (made["state"], made["status"], made["attached"], made["turn_count"]) == ("idle", "running", "suspended", 2)
+    assert (made["created_at"], made["started_at"]) == (T.format(0), T.format(10))
+    assert made["native_session_id"] is None and made["pid"] is None
+    assert [(t["turn"], t["run_id"], t["agent"]) for t in made["turns"]] == [
+        (1, "plain.1", "rehearsal"),
+        (2, "plain.2", "rehearsal"),
+    ]
+    assert [(t["started_at"], t["ended_at"], t["duration_ms"]) for t in made["turns"]] == [
+        (T.format(10), T.format(13), 3000),
+        (T.format(20), T.format(23), 3000),
+    ]
+    assert [t["message"]["text"] for t in server.transcript("plain")] == ["say one", "say two"]
+    assert [server.text("plain", number) for number in (1, 2)] == ["one", "two"]
+    assert [event["seq"] for event in server.log("plain")] == list(range(1, made["event_count"] + 1))
+    found = server.get("/api/sessions?q=two")["sessions"]
+    assert "plain" in [entry["id"] for entry in found]
+
+
+def test_a_session_that_was_idle_goes_on_and_its_agent_is_told_everything(server: LocalServer) -> None:
+    take_in(server, body("going-on"))
+    assert server.recalled("going-on") == ["say one", "say two"]
+    assert server.session("going-on")["turns"][2]["context"] == "fresh"
+    assert server.recalled("going-on") == ["say one", "say two", "recall"]
+
+
+def test_without_a_title_the_first_message_makes_one(server: LocalServer) -> None:
+    assert take_in(server, body("untitled"))["title"] == "say one"
+
+
+def test_a_session_without_turns_is_taken_in_too(server: LocalServer) -> None:
+    made = take_in(server, body("empty", []))
+    assert (made["turn_count"], made["turns"], made["state"]) == (0, [], "idle")
+    assert server.turn("empty", "say first")["turn"] == 1
+
+
+@pytest.mark.parametrize("status", ["completed", "stopped", "timed-out", "failed"])
+def test_a_session_that_had_ended_has_ended_here(server: LocalServer, status: str) -> None:
+    given = body(f"ended-{status}", status=status, state="ended", ended_at=T.format(40), error="It broke")
+    made = take_in(server, given)
+    assert (made["state"], made["status"], made["ended_at"]) == ("ended", status, T.format(40))
+    assert made["duration_ms"] == 30_000
+    assert made["error"] == ("It broke" if status == "failed" else None)
+    answer = server.http.post(f"/api/sessions/{made['id']}/messages", json={"text": "say x"})
+    assert is_problem(answer, 409, "session_ended")
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "reason"),
+    [
+        ("idle", "stopped", "Server restarted between turns"),
+        ("processing", "failed", "Server restarted while session was running"),
+    ],
+)
+def test_where_a_restart_ends_sessions_one_that_ran_elsewhere_has_ended(
+    make_server: Callable[..., LocalServer], state: str, status: str, reason: str
+) -> None:
+    server = make_server(on_restart="end")
+    made = take_in(server, body("left", state=state))
+    assert (made["state"], made["status"]) == ("ended", status)
+    assert [event["reason"] for event in server.log("left") if event["type"] == "session_end"] == [reason]
+
+
+def test_a_second_time_it_is_there_already(server: LocalServer) -> None:
+    take_in(server, body("once"))
+    before = server.log("once")
+    assert is_problem(server.http.post("/api/import", json=body("once", [])), 409, "conflict")
+    server.let_go("once")
+    assert is_problem(server.http.post("/api/import", json=body("once", [])), 409, "conflict")
+    assert server.log("once") == before
+
+
+def test_of_the_same_session_at_once_one_is_taken_in(server: LocalServer) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        codes = list(pool.map(lambda _: server.http.post("/api/import", json=body("at-once")).status_code, range(4)))
+    assert sorted(codes) == [201, 409, 409, 409]
+
+
+def test_a_session_is_put_into_its_project(server: LocalServer, tmp_path: Path) -> None:
+    project = server.post("/api/projects", {"name": "kept", "path": str(tmp_path)}, expect=201)["id"]
+    made = take_in(server, body("in-project", project=project, workdir="/no/such/place"))
+    assert (made["project"], made["workdir"]) == (project, str(tmp_path))
+    assert is_problem(server.http.post("/api/import", json=body("x", project="nothing")), 404, "not_found")
+    assert is_problem(server.http.post("/api/import", json=body("x", agent="nobody")), 404, "not_found")
+    assert is_problem(server.http.get("/api/sessions/x"), 404, "not_found")
+
+
+def test_a_directory_that_is_not_here_is_replaced_by_one_of_its_own(server: LocalServer, tmp_path: Path) -> None:
+    assert take_in(server, body("here", workdir=str(tmp_path)))["workdir"] == str(tmp_path)
+    own = take_in(server, body("elsewhere", workdir="/no/such/place"))["workdir"]
+    assert own.endswith("/elsewhere") and Path(own).is_dir()
+
+
+def test_what_turns_have_cost_is_counted(server: LocalServer) -> None:
+    events = turn(1, "say one", "one", usage={"input_tokens": 1000, "output_tokens": 20}, cost_usd=0.5)
+    made = take_in(server, body("costly", events))
+    assert made["usage"]["input_tokens"] == 1000 and made["turns"][0]["cost_usd"] == 0.5
+    assert "costly" in str(server.get("/api/usage?group_by=session"))
+
+
+def test_a_permission_that_was_given_elsewhere_is_not_given_here(server: LocalServer) -> None:
+    events = turn(1, "permit Deploy", "allowed")
+    asked = {
+        "type": "pending_prompt", "turn": 1, "at": T.format(11), "prompt_id": "p", "kind": "permission",
+        "title": "Deploy", "tool": "Deploy", "options": [{"option_id": "a", "name": "A", "kind": "allow_always"}],
+    }  # fmt: skip
+    answered = {
+        "type": "prompt_resolved", "turn": 1, "at": T.format(11), "prompt_id": "p", "by": "person",
+        "outcome": "allowed", "delivered": True, "answer": {"option_id": "a", "kind": "allow_always"},
+    }  # fmt: skip
+    assert is_problem(
+        server.http.post("/api/import", json=body("g", [*events[:2], asked, *events[2:]])), 400, "invalid"
+    )
+    take_in(server, body("granted", [*events[:2], answered, *events[2:]]))
+    server.send("granted", "permit Deploy")
+    assert server.prompt("granted")["title"]
+    server.post("/api/sessions/granted/stop")
+
+
+GOOD = turn(1, "say one", "one")
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([{"type": "agent_launched", "turn": 1}], "number 1: type must be one of"),
+        ([{}], "number 1: type must be one of"),
+        (GOOD[:3], "turn 1 has no turn_end"),
+        (GOOD[1:2] + GOOD[1:], "number 2: turn 1 has begun already"),
+        (GOOD[:1] + GOOD[2:], "number 2: turn 1 must go on with turn_start"),
+        (GOOD + GOOD, "number 5: a turn must begin here"),
+        (turn(2, "x", "y") + GOOD, "number 5: a turn must begin here"),
+        (GOOD[:3] + turn(2, "x", "y"), "number 4: turn 1 has no turn_end"),
+        ([{**GOOD[0], "at": "yesterday"}, *GOOD[1:]], "number 1: at must be a time"),
+        ([{**GOOD[0], "turn": 0}, *GOOD[1:]], "number 1: turn must be a whole number"),
+        ([{**GOOD[0], "text": 7}, *GOOD[1:]], "number 1: Expected `str`, got `int` - at `text`"),
+        ([*GOOD[:3], {**GOOD[3], "stop_reason": "tired"}], "number 4: Invalid enum value"),
+    ],
+)
+def test_what_is_no_history_is_refused_with_its_place(server: LocalServer, events: list[Json], words: str) -> None:
+    answer = server.http.post("/api/import", json=body("bad", events))
+    assert is_problem(answer, 400, "invalid") and words in answer.json()["error"]
+    assert is_problem(server.http.get("/api/sessions/bad"), 404, "not_found")
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "-x", "a b", "x" * 101, "\u00fc"])
+def test_an_id_that_is_no_name_is_refused(server: LocalServer, name: str) -> None:
+    assert is_problem(server.http.post("/api/import", json=body(name)), 400, "invalid")
+
+
+def test_what_is_taken_in_is_still_there_after_a_restart(make_server: Callable[..., LocalServer]) -> None:
+    server = make_server()
+    take_in(server, body("lasting"))
+    server.stop()
+    server.start()
+    assert server.text("lasting", 2) == "two"
+    assert server.recalled("lasting") == ["say one", "say two"]
