@@ -21,13 +21,13 @@ def test_the_first_message_makes_a_session_and_its_answer_is_streamed_as_markdow
 def test_a_tool_is_one_line_that_opens_and_a_run_of_them_folds(person: Person) -> None:
     person.start("tool Bash hello\nedit notes.md\nsay between\ntool Read a\ntool Read b\ntool Read c\ntool Read d")
     person.is_idle()
+    expect(person.log.get_by_role("button", name=re.compile("Read c"))).to_have_count(0)
+    person.log.get_by_role("button", name=re.compile("4 tools")).click()
+    expect(person.log.get_by_role("button", name=re.compile("Read c"))).to_be_visible()
     person.log.get_by_role("button", name=re.compile("Edited notes.md")).click()
     expect(person.log.get_by_role("table", name="Changes in notes.md")).to_contain_text("rehearsed 1")
     person.log.get_by_role("button", name=re.compile("Bash hello")).click()
     person.sees("Output")
-    expect(person.log.get_by_role("button", name=re.compile("Read c"))).to_have_count(0)
-    person.log.get_by_role("button", name=re.compile("4 tools")).click()
-    expect(person.log.get_by_role("button", name=re.compile("Read c"))).to_be_visible()
 
 
 def test_the_plan_stands_beside_the_conversation(person: Person) -> None:

@@ -6,8 +6,8 @@ import { say } from "../shell/toast";
 import { bytes } from "../text/words";
 import type { Attachment } from "../wire/types";
 
-/** The server refuses a message that is larger than this by default; base64 makes a file a third larger. */
-const MOST_BYTES = 700_000;
+/** What the server takes by default, all together. */
+const MOST_BYTES = 10 * 1024 * 1024;
 
 export async function readFiles(files: Iterable<File>): Promise<Attachment[]> {
   const read: Attachment[] = [];

@@ -9,6 +9,7 @@ import { Prose } from "../parts/markdown";
 import { Menu, type MenuItem } from "../parts/menu";
 import type { Turn } from "../state/session";
 import { contextReason, CONTEXT_WORDS, count, duration, exact, money, plural, STOP_WORDS } from "../text/words";
+import { at } from "../wire/api";
 import type { NoticePart, PlanPart, Prompt, ResolvedPart, TextPart } from "../wire/types";
 
 export interface TurnActions {
@@ -21,7 +22,7 @@ export interface TurnActions {
 const SHOWN_LINES = 12;
 const SHOWN_CHARS = 1600;
 
-export const MessageRow = memo(function MessageRow({ turn, actions, busy }: { turn: Turn; actions: TurnActions; busy: boolean }) {
+export const MessageRow = memo(function MessageRow({ turn, actions, busy, session }: { turn: Turn; actions: TurnActions; busy: boolean; session: string }) {
   const [editing, setEditing] = useState<string | null>(null);
   const [whole, setWhole] = useState(false);
   const message = turn.message!;
@@ -75,7 +76,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy }: { tu
           {message.attachments.map((attachment, index) => (
             <li key={index} className="flex items-center gap-1.5 rounded-md border border-line px-2 py-1 text-xs text-quiet">
               <Icon name="clip" size={12} />
-              {attachment.name}
+              {attachment.file && session ? <a href={at(session, `/attachments/${encodeURIComponent(attachment.file)}`)} download={attachment.name} className="underline underline-offset-2">{attachment.name}</a> : attachment.name}
             </li>
           ))}
         </ul>

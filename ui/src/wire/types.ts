@@ -87,6 +87,8 @@ export interface Attachment {
   name: string;
   mime_type: string;
   data?: string;
+  /** Where the server keeps it. */
+  file?: string;
 }
 
 export interface Message {
