@@ -220,6 +220,7 @@ function fold(state: State, event: Event): State {
     case "system":
     case "context_fallback":
     case "driver_fallback":
+    case "history_shortened":
       return inTurn(state, event, (turn) => add(turn, { type: event.type as "error", message: event.message, reason: event.reason, code: event.code, detail: event.detail, at: event.at }));
     case "history_changed":
       return historyChanged(state, event);

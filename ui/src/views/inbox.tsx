@@ -50,7 +50,7 @@ export function Inbox() {
               <span className="shrink-0 text-xs text-quiet">{session.agent}</span>
             </h2>
             <div className="space-y-2">
-              {(prompts[session.id] ?? []).map((prompt) => <PromptCard key={prompt.prompt_id} session={session.id} prompt={prompt} workdir={session.workdir} denying={prompt === first?.prompt ? denying : 0} />)}
+              {(prompts[session.id] ?? []).map((prompt) => <PromptCard key={prompt.prompt_id} session={session.id} prompt={prompt} workdir={session.workdir} project={session.project} denying={prompt === first?.prompt ? denying : 0} />)}
             </div>
           </section>
         ))}

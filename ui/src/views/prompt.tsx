@@ -2,7 +2,7 @@
 // pins it over the composer, the inbox lists it. Below: the API. The first answer wins, whoever gives it.
 
 import { useEffect, useRef, useState } from "react";
-import { Button } from "../parts/button";
+import { Button, Link } from "../parts/button";
 import { Ago } from "../parts/clock";
 import { DiffView } from "../parts/diff";
 import { Code, Prose } from "../parts/markdown";
@@ -40,11 +40,13 @@ interface Props {
   prompt: Prompt;
   workdir: string;
   diff?: Diff[];
+  /** Whose rules may answer the next one. */
+  project?: string | null;
   /** Counts up when the person pressed N: ask for the reason. */
   denying?: number;
 }
 
-export function PromptCard({ session, prompt, workdir, diff, denying = 0 }: Props) {
+export function PromptCard({ session, prompt, workdir, diff, project, denying = 0 }: Props) {
   return (
     <section aria-label={prompt.kind === "permission" ? "Permission request" : "Question"} data-prompt={prompt.prompt_id} className="rounded-lg border border-amber-line bg-amber-soft p-3">
       <div className="mb-2 flex items-baseline justify-between gap-3">
@@ -53,7 +55,7 @@ export function PromptCard({ session, prompt, workdir, diff, denying = 0 }: Prop
         </h3>
         <Ago at={prompt.asked_at} className="text-xs text-amber" />
       </div>
-      {prompt.kind === "permission" ? <Permission session={session} prompt={prompt} workdir={workdir} diff={diff} denying={denying} /> : <Questions session={session} prompt={prompt} />}
+      {prompt.kind === "permission" ? <Permission session={session} prompt={prompt} workdir={workdir} diff={diff} project={project} denying={denying} /> : <Questions session={session} prompt={prompt} />}
     </section>
   );
 }
@@ -62,7 +64,7 @@ function isEmpty(input: Json): boolean {
   return input == null || (typeof input === "object" && Object.keys(input).length === 0);
 }
 
-function Permission({ session, prompt, workdir, diff, denying }: Props) {
+function Permission({ session, prompt, workdir, diff, project, denying }: Props) {
   const [reason, setReason] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
   const field = useRef<HTMLInputElement>(null);
@@ -97,6 +99,7 @@ function Permission({ session, prompt, workdir, diff, denying }: Props) {
           {always && <Button tone={allow ? "plain" : "primary"} keys="A" disabled={busy} title={always.name} onClick={() => void give({ option_id: always.option_id })}>Always</Button>}
           <Button keys="N" disabled={busy} onClick={() => setReason("")}>Deny</Button>
           <span className="flex-1" />
+          {project && <Link to="/settings/projects" className="self-center text-xs text-amber underline underline-offset-2">Rules</Link>}
           {never && <Button tone="quiet" disabled={busy} title={never.name} onClick={() => void give({ option_id: never.option_id })}>Never</Button>}
         </div>
       ) : (

@@ -8,6 +8,7 @@ import { attempt } from "../shell/toast";
 import { register } from "../shell/commands";
 import { useAgents } from "../state/lists";
 import { send } from "../state/outbox";
+import { attention, ATTENTION_WORDS } from "../state/sessions";
 import { storeOf, useSession } from "../state/store";
 import { at, patch, post } from "../wire/api";
 import { watch } from "../wire/link";
@@ -17,7 +18,7 @@ import { Chip, Composer, type ComposerHandle } from "./composer";
 import { Conversation, type ConversationHandle } from "./conversation";
 import { answerByKey, PromptCard } from "./prompt";
 import { QueueList } from "./queue";
-import { SessionHeader } from "./sessionheader";
+import { sayPlan, SessionHeader } from "./sessionheader";
 import type { TurnActions } from "./turnrows";
 import { interrupt } from "./working";
 
@@ -49,6 +50,7 @@ export function SessionView({ id }: { id: string }) {
     const now = Date.now();
     if (now - escaped < TWICE_MS) void interrupt(id);
     setEscaped(now);
+    setTimeout(() => setEscaped((before) => (before === now ? 0 : before)), TWICE_MS);
   };
 
   useEffect(
@@ -62,6 +64,7 @@ export function SessionView({ id }: { id: string }) {
         { id: "end", title: "Go to the end", keys: "Shift+g", group: "Session", run: () => conversation.current?.toEnd() },
         { id: "panel", title: "Show plan, files, outline", keys: "o", group: "Session", run: () => setPanel((shown) => !shown) },
         { id: "fresh", title: "Start the next turn fresh", group: "Session", run: () => setFresh((on) => !on) },
+        { id: "plan", title: "What would the next turn do?", group: "Session", run: () => void sayPlan(id) },
         { id: "inspect", title: "Inspect events", group: "Session", run: () => go(pathOf(id) + "/events") },
       ]),
     [id, prompt, busy],
@@ -94,6 +97,7 @@ export function SessionView({ id }: { id: string }) {
   return (
     <div className="flex min-h-0 min-w-0 flex-1">
       <div className="flex min-h-0 min-w-0 flex-1 flex-col">
+        <p className="sr-only" role="status">{prompt ? `Waiting for you: ${prompt.title}` : session ? ATTENTION_WORDS[attention(session)] : ""}</p>
         <SessionHeader state={state} panel={panel} onPanel={() => setPanel(!panel)} />
         {session ? (
           <Conversation key={id} ref={conversation} store={store} state={state} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
@@ -101,10 +105,10 @@ export function SessionView({ id }: { id: string }) {
           <div className="flex-1" aria-busy="true" />
         )}
         <div className="mx-auto w-full max-w-[calc(92ch+48px)] space-y-2 px-3 pb-[max(12px,env(safe-area-inset-bottom))] sm:px-6">
-          {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} diff={tool?.diff} denying={denying} />}
+          {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} project={session.project} diff={tool?.diff} denying={denying} />}
           {state.prompts.length > 1 && <p className="text-xs text-amber">{state.prompts.length - 1} more after this one</p>}
           <QueueList session={id} queue={state.queue} onEdit={(text) => composer.current?.put(text)} />
-          {busy && escaped > 0 && Date.now() - escaped < TWICE_MS && <p className="text-xs text-quiet" role="status">Press Esc again to interrupt.</p>}
+          {busy && escaped > 0 && <p className="text-xs text-quiet" role="status">Press Esc again to interrupt.</p>}
           <Composer
             key={id}
             ref={composer}

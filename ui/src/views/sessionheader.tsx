@@ -13,7 +13,7 @@ import { go, pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
 import type { State } from "../state/session";
 import { attention, ATTENTION_WORDS, titleOf } from "../state/sessions";
-import { exact, placeOf } from "../text/words";
+import { contextReason, CONTEXT_WORDS, exact, placeOf } from "../text/words";
 import { at, patch, post, remove } from "../wire/api";
 import { relist } from "../wire/link";
 import type { Session } from "../wire/types";
@@ -43,6 +43,7 @@ export function SessionHeader({ state, panel, onPanel }: { state: State; panel: 
     { label: "Rename", icon: "pencil", run: () => setAsking("rename") },
     { label: "Labels", icon: "tag", run: () => setAsking("labels") },
     { label: "Fork", icon: "fork", hint: "A new session with this history", run: () => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id))) },
+    { label: "What would the next turn do?", icon: "bolt", hint: "Go on, resume, or tell everything", run: () => void sayPlan(id) },
     { label: "Events", icon: "list", hint: "Everything that happened, as it is stored", run: () => go(pathOf(id) + "/events") },
     { label: session.archived ? "Bring back" : "Archive", icon: "archive", run: () => void archive(id, !session.archived) },
     { label: "End session", icon: "stop", disabled: session.state === "ended", run: () => void attempt(post(at(id, "/stop"))) },
@@ -81,6 +82,12 @@ export function SessionHeader({ state, panel, onPanel }: { state: State; panel: 
       )}
     </header>
   );
+}
+
+/** How the next turn would begin, and why. */
+export async function sayPlan(id: string): Promise<void> {
+  const plan = await attempt(post<{ context: "live" | "resumed" | "fresh"; reason: string; bytes?: number }>(at(id, "/plan"), {}));
+  if (plan) say(`The next turn would be ${CONTEXT_WORDS[plan.context]}. ${contextReason(plan.context, plan.reason)}`);
 }
 
 async function archive(id: string, archived: boolean): Promise<void> {

@@ -210,8 +210,9 @@ export function AskedRow({ prompt }: { prompt: Prompt | null }) {
 }
 
 export const Notice = memo(function Notice({ part, turn, onRetry }: { part: NoticePart; turn: Turn; onRetry: (() => void) | null }) {
-  if (part.type === "system") return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.message}</p>;
+  if (part.type !== "error" && part.message) return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.message}</p>;
   if (part.type !== "error") {
+    if (!part.reason) return null;
     const words = (part.reason ?? "").replace(/_/g, " ");
     return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.type === "context_fallback" ? `The agent could not go on in its own session (${words}), so it was told the whole conversation.` : `The agent is spoken to in another way from now on (${words}).`}</p>;
   }

@@ -156,7 +156,7 @@ export interface AskedPart {
 }
 
 export interface NoticePart {
-  type: "error" | "system" | "context_fallback" | "driver_fallback";
+  type: "error" | "system" | "context_fallback" | "driver_fallback" | "history_shortened";
   message?: string;
   reason?: string;
   code?: string;
