@@ -210,7 +210,8 @@ class Histories:
     ) -> dict[str, Any]:
         """The turns as they look; with `rewound` also those that are no longer visible, marked as such. `seq` is the
         last event that they were made of."""
-        journal, history = await self._read(session_id)
+        journal = await self._log.open(session_id)
+        history = await self._host.history(session_id, from_turn, to_turn)
         rows = await self._log.store.read_turns(session_id, from_turn=from_turn, hidden=rewound)
         shown = []
         for row in rows:

@@ -310,12 +310,14 @@ class Host:
             body = msgspec.json.encode(known)
             self._background(self.log.store.put_document("agent", agent, body))
 
-    async def history(self, session_id: str) -> History:
+    async def history(self, session_id: str, from_turn: int = 1, to_turn: int | None = None) -> History:
+        """What was said, from this turn to that one. The others are read past, which is much cheaper than folding."""
         history = History()
         position = 0
         while batch := await self.log.store.read(session_id, position, limit=READ_BATCH, max_bytes=LOG_READ_BYTES):
             for row in batch:
-                history.fold(ev.decode(row.body))
+                if row.turn is not None and from_turn <= row.turn and (to_turn is None or row.turn <= to_turn):
+                    history.fold(ev.decode(row.body))
             history.seq = position = batch[-1].seq
         return history
 

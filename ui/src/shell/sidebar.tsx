@@ -8,7 +8,7 @@ import { Dot } from "../parts/dot";
 import { Icon, type IconName } from "../parts/icons";
 import { Menu } from "../parts/menu";
 import { attention, titleOf, useOverview } from "../state/sessions";
-import { placeOf } from "../text/words";
+import { placeOf, withoutMarks } from "../text/words";
 import type { Session } from "../wire/types";
 import { pathOf, useRoute, type Route } from "./router";
 
@@ -103,7 +103,7 @@ function Entry({ session, childrenOf, route, depth }: { session: Session; childr
   const current = "id" in route && route.id === session.id;
   const mark = attention(session);
   const below = childrenOf.get(session.id) ?? [];
-  const line = (mark === "failed" && session.error) || session.last_line || "";
+  const line = (mark === "failed" && session.error) || withoutMarks(session.last_line ?? "");
   return (
     <li>
       <Link to={pathOf(session.id)} aria-current={current ? "page" : undefined} data-session={session.id} className={`flex items-start gap-1.5 rounded-md py-1.5 pr-2 hover:bg-hover ${current ? "bg-hover" : ""}`} style={{ paddingLeft: 8 + depth * 16 }}>

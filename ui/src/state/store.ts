@@ -20,6 +20,7 @@ export class SessionStore {
   private queue: Event[] = [];
   private scheduled = false;
   private held = false;
+  private loads: Promise<void> = Promise.resolve();
   private readonly listeners = new Set<() => void>();
 
   constructor(readonly id: string) {
@@ -72,7 +73,7 @@ export class SessionStore {
     const newest = this.state.visible[this.state.visible.length - 1];
     // The newest turns are always here; the ones before come when they are scrolled to.
     const wanted = this.state.visible.slice(-PAGE_TURNS).filter((turn) => lacking.includes(turn));
-    if (wanted.length) void this.load(wanted[0]!, wanted[wanted.length - 1]!, wanted.includes(newest ?? -1));
+    if (wanted.length && !this.loading) void this.load(wanted[0]!, wanted[wanted.length - 1]!, wanted.includes(newest ?? -1));
   }
 
   get earlier(): number {
@@ -101,11 +102,25 @@ export class SessionStore {
     this.tell();
   }
 
-  private async load(from: number, to: number, hold: boolean): Promise<void> {
-    if (this.loading) return;
-    this.loading = true;
+  /** One after the other; what an earlier one has brought is not fetched again. */
+  private load(from: number, to: number, hold: boolean): Promise<void> {
     // The beginning of a very long running turn: nothing is folded until it is here, so that nothing is missed.
-    this.held = hold;
+    if (hold) this.held = true;
+    const next = this.loads.then(() => {
+      const lacking = missing(this.state).filter((turn) => turn >= from && turn <= to);
+      return lacking.length ? this.fetch(lacking[0]!, lacking[lacking.length - 1]!) : this.release();
+    });
+    this.loads = next;
+    return next;
+  }
+
+  private release(): void {
+    this.held = false;
+    this.schedule();
+  }
+
+  private async fetch(from: number, to: number): Promise<void> {
+    this.loading = true;
     try {
       const found = await get<{ turns: TranscriptTurn[]; seq?: number }>(at(this.id, `/transcript?from_turn=${from}&to_turn=${to}`));
       this.state = withHistory(this.state, found.turns.filter((turn) => turn.turn <= to), found.seq ?? 0);
@@ -115,9 +130,8 @@ export class SessionStore {
       if (error instanceof Problem && error.status === 404) this.gone = true;
     } finally {
       this.loading = false;
-      this.held = false;
       this.tell();
-      this.schedule();
+      this.release();
     }
   }
 }

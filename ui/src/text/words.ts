@@ -89,6 +89,9 @@ export const STOP_WORDS: Record<string, string> = {
   refusal: "refused",
 };
 
+/** A line of markdown without its marks, for where there is no room for them. */
+export const withoutMarks = (line: string) => line.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1").replace(/[*`_]{1,3}(\S)/g, "$1").replace(/(\S)[*`_]{1,3}/g, "$1").replace(/^[#>|\-\s]+/, "");
+
 /** Where a session works: its project, or its folder, unless that was made for it alone. */
 export function placeOf(session: { id: string; project: string | null; workdir: string }): string {
   const folder = lastName(session.workdir);

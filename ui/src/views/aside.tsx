@@ -91,8 +91,8 @@ function Spent({ state }: { state: State }) {
         </div>
       )}
       <p className="text-xs text-quiet tabular-nums">
-        {last.length > 0 && <>{Math.round(100 * fill(last[last.length - 1]!))} % of context · </>}
-        {count(usage?.input_tokens ?? 0)} in · {count(usage?.output_tokens ?? 0)} out{usage?.cost_usd != null && <> · {money(usage.cost_usd)}</>}
+        {last.length > 0 && <>{Math.round(100 * fill(last[last.length - 1]!))} % of context{tokens > 0 && " · "}</>}
+        {tokens > 0 && <>{count(usage?.input_tokens ?? 0)} in · {count(usage?.output_tokens ?? 0)} out</>}{usage?.cost_usd != null && <> · {money(usage.cost_usd)}</>}
       </p>
     </Section>
   );

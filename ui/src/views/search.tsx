@@ -8,6 +8,7 @@ import { Dot } from "../parts/dot";
 import { PageHead } from "../parts/pagehead";
 import { go, pathOf } from "../shell/router";
 import { attention, titleOf } from "../state/sessions";
+import { withoutMarks } from "../text/words";
 import { get, query, sentence } from "../wire/api";
 import type { Session } from "../wire/types";
 
@@ -67,7 +68,7 @@ export default function Search({ q }: { q: string }) {
                     <span className="min-w-0 flex-1 truncate font-medium">{titleOf(session)}</span>
                     <Ago at={session.last_active_at} className="text-xs text-quiet" />
                   </span>
-                  <span className="block text-sm break-words text-quiet">{session.snippet ? <Snippet text={session.snippet} /> : session.last_line || session.agent}</span>
+                  <span className="block text-sm break-words text-quiet">{session.snippet ? <Snippet text={session.snippet} /> : withoutMarks(session.last_line ?? "") || session.agent}</span>
                 </span>
               </Link>
             </li>

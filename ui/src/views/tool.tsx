@@ -99,7 +99,7 @@ function ToolDetails({ tool, childTools, all, workdir, open, toggle, live }: Pro
       {childTools.map((child) => (
         <ToolView key={child.tool_id} tool={child} childTools={all.filter((one) => one.parent_tool_id === child.tool_id)} all={all} workdir={workdir} open={open} toggle={toggle} live={live} />
       ))}
-      {tool.input != null && <Labelled label="Input" text={asText(tool.input)} lang={typeof tool.input === "string" ? "" : field(tool.input, "command") ? "bash" : "json"} />}
+      {tool.input != null && !(tool.kind === "edit" && tool.diff?.length) && <Labelled label="Input" text={asText(tool.input)} lang={typeof tool.input === "string" ? "" : field(tool.input, "command") ? "bash" : "json"} />}
       {tool.content ? <Labelled label={isFailed(tool) ? "Error" : "Output"} text={tool.content} lang="" bad={isFailed(tool)} /> : !isRunning(tool) && !tool.diff?.length ? <p className="text-xs text-quiet">It gave no output.</p> : null}
     </div>
   );
