@@ -149,6 +149,31 @@ def test_a_session_of_a_hundred_thousand_events_opens_at_its_end(
     opened(server, make_person(server), 100_000)
 
 
+def test_older_turns_come_when_they_are_wanted(server: LiveServer, make_person: Callable[..., Person]) -> None:
+    person = make_person(server)
+    session = server.create(title="Many")
+    for number in range(1, 81):
+        server.turn(session, f"say answer {number} of many")
+    person.open(session)
+    expect(person.log.locator(".md", has_text="answer 80 of many")).to_be_visible()
+    assert person.log.evaluate(AT_END)
+    number = person.page.get_by_role("spinbutton", name="Turn number")
+    number.fill("3")
+    number.press("Enter")
+    expect(person.log.locator(".md", has_text="answer 3 of many")).to_be_visible()
+    person.page.get_by_role("button", name="To the end").click()
+    expect(person.log.locator(".md", has_text="answer 80 of many")).to_be_visible()
+    person.page.reload()
+    expect(person.log.locator(".md", has_text="answer 80 of many")).to_be_visible()
+    person.log.hover()
+    for _ in range(60):
+        person.page.mouse.wheel(0, -900)
+        person.page.evaluate("() => new Promise(requestAnimationFrame)")
+        if person.log.locator(".md", has_text="answer 1 of many").count():
+            break
+    expect(person.log.locator(".md", has_text="answer 1 of many")).to_be_visible()
+
+
 def test_the_first_load_is_small_and_soon_of_use(shared: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(shared)
     sizes: dict[str, int] = {}

@@ -136,27 +136,27 @@ function useFollowing(store: SessionStore, rows: Row[]) {
   const place = places.get(store.id);
   const [following, setFollowing] = useState(place?.following ?? true);
   const follows = useRef(following);
-  const [seen, setSeen] = useState(0);
+  const [seen, setSeen] = useState("");
   const byHand = useRef(false);
 
-  const set = useCallback((value: boolean, count: number) => {
+  const last = useRef("");
+  last.current = rows.findLast((row) => row.kind !== "working")?.key ?? "";
+  const set = useCallback((value: boolean) => {
     if (follows.current === value) return;
     follows.current = value;
     setFollowing(value);
-    if (!value) setSeen(count);
+    if (!value) setSeen(last.current);
   }, []);
-  const length = useRef(rows.length);
-  length.current = rows.length;
 
   const pin = useCallback(() => {
     const element = scroller.current;
     if (element && follows.current) element.scrollTop = element.scrollHeight;
   }, []);
   const toEnd = useCallback(() => {
-    set(true, 0);
+    set(true);
     pin();
   }, [set, pin]);
-  const begin = useCallback(() => set(false, length.current), [set]);
+  const begin = useCallback(() => set(false), [set]);
 
   /** The person looks at something: stay, and follow again only if that is still the end. */
   const look = useCallback(() => {
@@ -164,7 +164,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     requestAnimationFrame(() =>
       requestAnimationFrame(() => {
         const element = scroller.current;
-        if (element && element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX) set(true, 0);
+        if (element && element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX) set(true);
       }),
     );
   }, [begin, set]);
@@ -175,7 +175,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     const element = scroller.current!;
     const atEnd = () => element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX;
     const leave = () => {
-      if (element.scrollHeight > element.clientHeight + NEAR_PX) set(false, length.current);
+      if (element.scrollHeight > element.clientHeight + NEAR_PX) set(false);
     };
     const wheel = (event: WheelEvent) => {
       byHand.current = true;
@@ -201,7 +201,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     const scroll = () => {
       if (byHand.current) {
         if (element.scrollTop < before - 1 && !atEnd()) leave();
-        else if (atEnd()) set(true, 0);
+        else if (atEnd()) set(true);
       }
       before = element.scrollTop;
       if (element.scrollTop < EARLIER_PX && !follows.current && store.earlier && !store.loading) void store.loadEarlier();
@@ -235,7 +235,13 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     };
   }, [store]);
 
-  return { scroller, list, following, away: following ? 0 : Math.max(0, rows.length - seen), toEnd, begin, look };
+  return { scroller, list, following, away: following ? 0 : rowsAfter(rows, seen), toEnd, begin, look };
+}
+
+/** How many rows came after this one. */
+function rowsAfter(rows: Row[], key: string): number {
+  const at = rows.findLastIndex((row) => row.key === key);
+  return at < 0 ? 0 : rows.slice(at + 1).filter((row) => row.kind !== "working").length;
 }
 
 function OutgoingRow({ message }: { message: Outgoing }) {
