@@ -17,6 +17,8 @@ from perdure.core.history import TOLD
 
 SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 """It is a part of paths, on the wire and on disk."""
+COUNT_MAX = 2**53
+NAMED = ("name", "mime_type", "path", "uri")
 TAKEN: dict[str, type[ev.Event]] = {
     # A prompt that was open once waits for nobody here, and an "always" that was said there is not said here.
     str(kind.__struct_config__.tag): kind
@@ -80,7 +82,22 @@ def _event(entry: dict[str, Any], number: int) -> ev.Event:
     if not 0 < (event.turn or 0) < 2**31:
         raise _wrong(number, "turn must be a whole number from 1 on")
     event.at = time_of(event.at, f"events, number {number}: at")
+    if isinstance(event, ev.UserMessage):
+        # What they name may be read; a file of this server's own they can't name.
+        event.attachments = [
+            {name: each[name] for name in NAMED if isinstance(each.get(name), str)} for each in event.attachments
+        ]
+    if isinstance(event, ev.TurnEnd):
+        figures = [event.exit_code, event.duration_ms, event.input_bytes, event.cost_usd, *(event.usage or {}).values()]
+        if not all(_counts(figure) for figure in figures):
+            raise _wrong(number, "its figures must be numbers that a computer can count to")
     return event
+
+
+def _counts(figure: Any) -> bool:
+    if figure is None:
+        return True
+    return isinstance(figure, int | float) and not isinstance(figure, bool) and abs(figure) < COUNT_MAX
 
 
 def _wrong(number: int, what: str) -> Refused:

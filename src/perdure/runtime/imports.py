@@ -5,6 +5,7 @@ a session is taken, or nothing, and a second time it is there already. No proces
 is known, so its next turn is told the transcript.
 """
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,7 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.answers import title_of
 from perdure.core.decision import Decision
-from perdure.core.errors import Refused, StoreError, StoreFull
+from perdure.core.errors import Refused, StoreFull
 from perdure.core.history import take_over
 from perdure.core.imported import check_id, finished_turns, time_of
 from perdure.core.session import create
@@ -54,7 +55,8 @@ class Imports:
             raise Refused("conflict", f"There is a session {given.id} already.")
         created_at = time_of(given.created_at, "created_at")
         project, folder, agent = self._place(given)
-        turns = finished_turns(given.events, agent)
+        # In a thread: it may be long, and others go on meanwhile.
+        turns = await asyncio.to_thread(finished_turns, given.events, agent)
         workdir = sessions.workspaces.path(folder, given.id)
         command = cmd.CreateSession(
             session_id=given.id, project=project, agent=agent, workdir=workdir, title=given.title, labels=given.labels
@@ -62,13 +64,13 @@ class Imports:
         unborn = st.Session(id=given.id, project=project, agent=agent, workdir=workdir, created_at=created_at)
         world = msgspec.structs.replace(sessions.host.world(unborn), now=created_at)
         decision = create(command, world)
-        take_over(decision, turns, {event.turn or 0 for event in turns}, counted=True)
-        decision.state.agent = agent
+        numbers = {event.turn or 0 for event in turns}
+        await asyncio.to_thread(take_over, decision, turns, numbers, counted=True)
         self._settle(decision, given)
         made = folder is None and sessions.workspaces.make(given.id)
         try:
             await sessions.log.create(decision)
-        except (Refused, StoreError) as error:
+        except BaseException as error:
             if made:
                 sessions.workspaces.take_back(given.id)
             if isinstance(error, StoreFull):

@@ -184,6 +184,9 @@ GOOD = turn(1, "say one", "one")
         ([{**GOOD[0], "turn": 0}, *GOOD[1:]], "number 1: turn must be a whole number"),
         ([{**GOOD[0], "text": 7}, *GOOD[1:]], "number 1: Expected `str`, got `int` - at `text`"),
         ([*GOOD[:3], {**GOOD[3], "stop_reason": "tired"}], "number 4: Invalid enum value"),
+        ([*GOOD[:3], {**GOOD[3], "duration_ms": 2**63}], "number 4: its figures must be numbers"),
+        ([*GOOD[:3], {**GOOD[3], "usage": {"input_tokens": "x"}}], "number 4: its figures must be numbers"),
+        ([*GOOD[:3], {**GOOD[3], "usage": {"input_tokens": 2**70}}], "number 4: its figures must be numbers"),
     ],
 )
 def test_what_is_no_history_is_refused_with_its_place(server: LocalServer, events: list[Json], words: str) -> None:
