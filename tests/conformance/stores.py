@@ -313,6 +313,15 @@ class StoreSuite:
         assert await owner.store.read_turns("s", from_turn=10**30, last=10**30) == []
         assert await owner.store.read_turns("s", hidden=True) == [*visible, TurnRow(5, False, b"hidden")]
 
+    async def test_a_range_of_turns_is_hidden_in_one_step_with_the_turn_that_follows(self, owner: Owner) -> None:
+        await owner.create("s", turns=[TurnRow(number, True, b"%d" % number) for number in range(1, 5)])
+        await owner.create("t", turns=[TurnRow(2, True, b"other")])
+        await owner.append("s", turns=[TurnRow(5, True, b"5")], hidden=(2, 4))
+        assert [row.turn for row in await owner.store.read_turns("s")] == [1, 5]
+        hidden = [(row.turn, row.visible) for row in await owner.store.read_turns("s", hidden=True)]
+        assert hidden == [(1, True), (2, False), (3, False), (4, False), (5, True)]
+        assert [row.turn for row in await owner.store.read_turns("t")] == [2]
+
     async def test_a_message_is_taken_once(self, owner: Owner) -> None:
         receipt = Receipt("m1", "digest", b'{"seq":1}')
         await owner.create("s", receipt=receipt)

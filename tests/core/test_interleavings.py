@@ -15,6 +15,7 @@ from perdure.core.errors import STATUS_OF_CODE, Refused
 from perdure.core.evolve import evolve
 from perdure.core.observe import OBSERVED, observe
 from perdure.core.permissions import Rule
+from perdure.core.scope import turns_of
 from perdure.core.session import ALLOWED, create, decide
 from perdure.core.state import Session, dump, restore
 from tests.core.stage import START_S, facts, prompt, replayed, world
@@ -23,6 +24,9 @@ AGENTS = ("alpha", "beta")
 # Refusals that depend on more than the phase.
 MAY_REFUSE = {
     "SubmitMessage": {"turn_active"},
+    "EditMessage": {"not_found", "conflict"},
+    "Rewind": {"not_found", "conflict"},
+    "RetryTurn": {"not_found", "conflict"},
     "UnqueueMessage": {"not_found"},
     "AbortTurn": {"no_turn_active"},
     "AnswerPrompt": {"not_found", "prompt_resolved", "invalid"},
@@ -124,7 +128,10 @@ class Sessions(RuleBasedStateMachine):
             assert event.turn == len(starts) + 1
         elif isinstance(event, ev.WaitingForInput):
             assert running is None
-            assert event.turn == starts[-1]
+            assert event.turn == starts[-1] or isinstance(self.log[-1], ev.HistoryChanged | ev.AgentDetached)
+        elif isinstance(event, ev.HistoryChanged):
+            assert running is None
+            assert event.turn in turns_of(self.state.visible)
         elif event.turn is not None:
             assert event.turn == running
         if isinstance(event, ev.TurnEnd):
@@ -178,6 +185,29 @@ class Sessions(RuleBasedStateMachine):
         )
         if self._command(command) is not None and busy:
             (self.interrupting if when_busy == "interrupt" else self.waiting).append(message_id)
+
+    @rule(turn=st.integers(1, 8), revision=st.none() | small)
+    def edit(self, turn: int, revision: int | None) -> None:
+        seen = turns_of(self.state.visible)
+        command = cmd.EditMessage(turn=turn, message_id=f"m{turn}", text=self._new("edited"), revision=revision)
+        if self._command(command) is not None:
+            assert turns_of(self.state.visible) == seen
+
+    @rule(turn=st.integers(1, 8), revision=st.none() | small)
+    def rewind(self, turn: int, revision: int | None) -> None:
+        seen = turns_of(self.state.visible)
+        if self._command(cmd.Rewind(turn=turn, revision=revision)) is not None:
+            assert turns_of(self.state.visible) == [number for number in seen if number < turn]
+
+    @rule(turn=st.integers(1, 8), agent=agents)
+    def retry(self, turn: int, agent: str) -> None:
+        seen = turns_of(self.state.visible)
+        message_id = self._new("m")
+        decision = self._command(cmd.RetryTurn(turn=turn, message_id=message_id, text=message_id, agent=agent))
+        if decision is not None:
+            kept = [number for number in seen if number < turn]
+            assert turns_of(self.state.visible) == [*kept, self.state.last_turn]
+            assert self.state.turn is not None and self.state.turn.context == "fresh"
 
     @rule(index=small)
     def unqueue(self, index: int) -> None:
@@ -369,7 +399,8 @@ class Sessions(RuleBasedStateMachine):
         assert starts == list(range(1, len(starts) + 1))
         assert ends == starts[: len(ends)]
         assert len(starts) - len(ends) == (1 if self.state.working else 0)
-        assert self.state.last_turn == self.state.turn_count == len(starts)
+        assert self.state.last_turn == len(starts)
+        assert self.state.turn_count == len(turns_of(self.state.visible))
 
     @invariant()
     def prompts_wait_only_in_a_working_turn_of_a_living_process(self) -> None:

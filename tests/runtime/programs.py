@@ -13,8 +13,9 @@ def program(path: Path, body: str) -> Path:
 
 
 def claude(path: Path, version: str = "2.1.197", more: str = "") -> Path:
-    """A Claude Code that tells its version, and counts how often it was asked in a file beside it."""
-    return program(path, f'echo asked >> "{path}.asked"\n{more}\necho "{version} (Claude Code)"')
+    """A Claude Code that tells its version, and counts how often it was asked for it in a file beside it."""
+    counts = f'case "$*" in *--version) echo asked >> "{path}.asked";; esac'
+    return program(path, f'{counts}\n{more}\necho "{version} (Claude Code)"')
 
 
 def times_asked(path: Path) -> int:

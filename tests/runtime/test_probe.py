@@ -26,6 +26,21 @@ async def test_an_old_version_is_too_old_and_stays_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("shown", "able"),
+    [
+        ("echo '-p, --print'; echo '--output-format'; echo '-r, --resume'", True),
+        ("echo '-p, --print'; echo '--output-format'", False),
+        ("echo 'See the manual.'", True),
+        ("echo '--output-format'; exit 2", True),
+    ],
+)
+async def test_a_copy_of_claude_that_shows_no_resume_is_never_asked_to(tmp_path: Path, shown: str, able: bool) -> None:
+    body = f'case "$1" in --version) echo 2.1.197;; --help) {shown};; esac'
+    found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT, OLDEST_CLAUDE)
+    assert (found.state, found.can_resume) == ("ready", able)
+
+
+@pytest.mark.parametrize(
     ("body", "reason"),
     [
         ("echo no licence; exit 3", "It does not tell its version (exit code 3): no licence."),

@@ -17,18 +17,19 @@ from perdure.stores.migrate import Migration, migrate, shipped
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.sqlite_group import ROWS_MAX, Table
 from perdure.stores.sqlite_search import match_expression
+from tests.conformance.spending import SpendingSuite
 from tests.conformance.stores import Owner, StoreSuite, delta, fact, listed
 
 WAIT_S = 20
 
 
-class TestSqliteStore(StoreSuite):
+class TestSqliteStore(StoreSuite, SpendingSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db")
 
 
-class TestSqliteStoreThatSurvivesAPowerCut(StoreSuite):
+class TestSqliteStoreThatSurvivesAPowerCut(StoreSuite, SpendingSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db", durability="full")
@@ -167,6 +168,7 @@ async def test_a_killed_server_loses_nothing_that_it_was_told_is_kept(tmp_path: 
     script = f"""
 import asyncio, os
 from perdure.stores.sqlite import SqliteStore
+from tests.conformance.spending import SpendingSuite
 from tests.conformance.stores import Owner, delta
 async def main():
     store = SqliteStore({str(tmp_path / "perdure.db")!r})

@@ -270,8 +270,9 @@ class Agents:
         if agent is None:
             # A waiting message may name an agent that is no longer there; its turn is planned, and fails by itself.
             return AgentFacts(driver="", can_resume=False, workdir_id=directory_id(workdir), fingerprint="")
-        able = self.abilities.get(name, Abilities()).can_resume
         program = self.program(name) or Program(agent.command[0], agent.command[1:])
+        probed = self._known(name, program)
+        able = self.abilities.get(name, Abilities()).can_resume and (probed is None or probed.can_resume)
         return AgentFacts(
             driver=agent.driver,
             can_resume=able,

@@ -4,6 +4,9 @@ Above: surfaces, through the sessions. Below: the log and the host; core/history
 history as it was when the request came: if another one was quicker, it is refused and nothing is done.
 """
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from perdure.runtime.sessions import Sessions
 
 
+AT_ONCE_S = 0.02
+"""Changes that come within this time can't have been made in sight of each other: all but the first are refused."""
+
+
 class _Row(msgspec.Struct):
     """What is looked up in a turn's record."""
 
@@ -42,28 +49,26 @@ class Histories:
         self._sessions = sessions
         self._host = sessions.host
         self._log = sessions.log
+        self._changing: set[str] = set()
 
     # Changing ------------------------------------------------------------------------------------------------------
 
     async def edit(self, session_id: str, message_id: str, text: str, revision: int | None = None) -> dict[str, Any]:
         """Another text for a message of the visible history."""
         self._sessions.check_size(Outgoing(text=text))
-        journal = await self._log.open(session_id)
-        revision = journal.state.revision if revision is None else revision
-        rows = await self._rows(journal)
-        turn = next((row.turn for row in rows if row.message_id == message_id), None)
-        if turn is None:
-            raise Refused("not_found", f"There is no message {message_id} in the visible history.")
-        await self._sessions.do(
-            session_id, cmd.EditMessage(turn=turn, message_id=message_id, text=text, revision=revision)
-        )
+        async with self._alone(session_id, revision) as (journal, seen):
+            rows = await self._rows(journal)
+            turn = next((row.turn for row in rows if row.message_id == message_id), None)
+            if turn is None:
+                raise Refused("not_found", f"There is no message {message_id} in the visible history.")
+            command = cmd.EditMessage(turn=turn, message_id=message_id, text=text, revision=seen)
+            await self._sessions.do(session_id, command)
         return await self._sessions.get(session_id)
 
     async def rewind(self, session_id: str, turn: int, revision: int | None = None) -> dict[str, Any]:
         """Drop this turn and all after it from the visible history."""
-        journal = await self._log.open(session_id)
-        revision = journal.state.revision if revision is None else revision
-        await self._sessions.do(session_id, cmd.Rewind(turn=turn, revision=revision))
+        async with self._alone(session_id, revision) as (_, seen):
+            await self._sessions.do(session_id, cmd.Rewind(turn=turn, revision=seen))
         return await self._sessions.get(session_id)
 
     async def retry(
@@ -79,22 +84,39 @@ class Histories:
         """Drop this turn and all after it, and send its message again, or another one in its place."""
         if text is not None:
             self._sessions.check_size(Outgoing(text=text))
-        journal = await self._log.open(session_id)
-        revision = journal.state.revision if revision is None else revision
         if message_id is not None and (earlier := await self._sessions.replayed(session_id, message_id, text)):
             return earlier
-        row = next((row for row in await self._rows(journal) if row.turn == turn), None)
-        if row is None:
-            raise Refused("not_found", f"There is no turn {turn} in the visible history.")
-        said = await self._message(journal, turn)
-        message = Outgoing(
-            text=said["text"] if text is None else text,
-            message_id=message_id,
-            agent=agent or row.agent,
-            fresh=True,
-            attachments=tuple(said["attachments"]),
-        )
-        return await self._sessions.submit(journal, message, retry=cmd.Rewind(turn=turn, revision=revision))
+        async with self._alone(session_id, revision) as (journal, seen):
+            row = next((row for row in await self._rows(journal) if row.turn == turn), None)
+            if row is None:
+                raise Refused("not_found", f"There is no turn {turn} in the visible history.")
+            said = await self._message(journal, turn)
+            message = Outgoing(
+                text=said["text"] if text is None else text,
+                message_id=message_id,
+                agent=agent or row.agent,
+                fresh=True,
+                attachments=tuple(said["attachments"]),
+            )
+            return await self._sessions.submit(journal, message, retry=cmd.Rewind(turn=turn, revision=seen))
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, session_id: str, revision: int | None) -> AsyncIterator[tuple[Journal, int]]:
+        """One change at a time, made for the history as it was when it came, or as its sender says that it was."""
+        if session_id in self._changing:
+            raise Refused(
+                "conflict", "Somebody else is changing the history at this moment. Look at it again, and try again."
+            )
+        self._changing.add(session_id)
+        try:
+            journal = await self._log.open(session_id)
+            if journal.state.working:
+                raise busy(journal.state)
+            seen = journal.state.revision if revision is None else revision
+            await asyncio.sleep(AT_ONCE_S)
+            yield journal, seen
+        finally:
+            self._changing.discard(session_id)
 
     async def fork(self, session_id: str, turn: int | None = None, agent: str | None = None) -> dict[str, Any]:
         """A new session that begins with this one's history, up to and with `turn`. Nothing of an agent's own session

@@ -1,7 +1,8 @@
 """What an agent's program is: asked once, and remembered by what the file is, not by when it was asked.
 
-Above: the agents, which ask at the start and when one is about to be used. Below: a short-lived child process. Only the
-version is asked for: help texts leave options out, so what a version can do is known by its number.
+Above: the agents, which ask at the start and when one is about to be used. Below: a short-lived child process. Help
+texts leave options out, so what a version can do is known by its number; but a program that shows the options of Claude
+Code without `--resume` is a copy of it that can't resume, and is never asked to.
 """
 
 import asyncio
@@ -11,10 +12,13 @@ import signal
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 VERSION_TIMEOUT_S = 20.0
 KILL_TIMEOUT_S = 5.0
+PRINTS, RESUMES = "--output-format", "--resume"
+"""Options of Claude Code: one that every copy shows which can be driven, and the one that it may lack."""
 OLDEST_CLAUDE = (2, 0, 0)
 """The first version that is known to take messages, permissions and interrupts over its standard streams."""
 
@@ -26,6 +30,7 @@ class Probed(Struct, frozen=True):
     state: Literal["ready", "too_old", "broken"]
     version: str | None = None
     reason: str | None = None
+    can_resume: bool = True
 
     @property
     def lasts(self) -> bool:
@@ -56,7 +61,21 @@ async def ask_version(
         return Probed(fingerprint, "broken", reason=f"`{binary} --version` did not answer in {VERSION_TIMEOUT_S:g} s.")
     except OSError as error:
         return Probed(fingerprint, "broken", reason=f"{binary} can't be run: {error.strerror}.")
-    return judge(fingerprint, code, output, oldest)
+    probed = judge(fingerprint, code, output, oldest)
+    if probed.state == "ready" and oldest:
+        # Only a Claude has an oldest version, and may be a copy that lacks something.
+        shown = await _help([binary, *arguments], environment)
+        probed = msgspec.structs.replace(probed, can_resume=PRINTS not in shown or RESUMES in shown)
+    return probed
+
+
+async def _help(argv: list[str], environment: dict[str, str]) -> str:
+    """What it shows of its options; nothing, if it does not."""
+    try:
+        code, output = await _run([*argv, "--help"], environment)
+    except (OSError, TimeoutError):
+        return ""
+    return output if code == 0 else ""
 
 
 def judge(fingerprint: str, code: int, output: str, oldest: tuple[int, ...] = ()) -> Probed:

@@ -1,0 +1,219 @@
+"""The families of agents that the cases are played with, each behind a recorder: what it was asked to open, what it was
+sent, and what its model was then really given.
+
+Above: test_cases.py. Below: a live server; for the real programs a scripted model. Two agents of a family are set up,
+`first` and `second`: the same program under two names is two agents.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from perdure.core.transcript_text import Entry, unwrap
+from tests.conftest import RealAgent
+from tests.conversations import recorder
+from tests.harness import SOURCE, LiveServer, eventually
+from tests.model.server import ModelServer
+
+WAIT_S = 120.0
+
+
+class Family(NamedTuple):
+    name: str
+    driver: str
+    program: str | None = None
+    """The real one's name; None: the rehearsal agent."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether its process lives on between turns."""
+        return self.driver != "claude-resume"
+
+
+FAMILIES = (
+    Family("rehearsal", "acp"),
+    Family("rehearsal-stream", "claude-stream"),
+    Family("rehearsal-resume", "claude-resume"),
+    Family("claude-stream", "claude-stream", "claude"),
+    Family("claude-resume", "claude-resume", "claude"),
+    Family("claude-acp", "acp", "claude-acp"),
+)
+
+
+class Opening(NamedTuple):
+    """How a turn's agent was opened: `resumed` is the native id that it was asked for, None if for none."""
+
+    resumed: str | None
+    prompts: list[str]
+
+
+class Stage:
+    def __init__(
+        self,
+        family: Family,
+        folder: Path,
+        make_server: Callable[..., LiveServer],
+        installed: RealAgent | None,
+        model: ModelServer | None,
+    ) -> None:
+        self.family = family
+        self.folder = folder
+        self.model = model
+        self.home, self.workdir, self.records = folder / "home", folder / "work", folder / "records"
+        for place in (self.home, self.workdir, self.records):
+            place.mkdir()
+        self._installed = installed
+        self._make_server = make_server
+        self._recorder = Path(recorder.__file__)
+        self.server = self._make_server(self._config(""))
+
+    # Setting up ----------------------------------------------------------------------------------------------------
+
+    def _config(self, project: str, env: dict[str, str] | None = None) -> str:
+        argv, own = self._command()
+        command = [sys.executable, str(self._recorder), str(self.records), *argv]
+        shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in {**own, **(env or {})}.items())
+        lines = f'driver = "{self.family.driver}"\ncommand = {json.dumps(command)}\nenv = {{ {shown} }}\n'
+        here = f'[projects.here]\npath = "{self.workdir}"\n{project}\n'
+        agents = f"[agents.first]\n{lines}[agents.second]\n{lines}"
+        return f"[server]\nslots = 0\nproject_slots = 0\nstart_timeout_s = 110\n{here}{agents}"
+
+    def _command(self) -> tuple[list[str], dict[str, str]]:
+        if self._installed is None or self.model is None:
+            kind = "--acp" if self.family.driver == "acp" else "--claude"
+            env = {"PERDURE_REHEARSAL_DIR": str(self.home / "rehearsal"), "PYTHONPATH": SOURCE}
+            return [sys.executable, "-m", "perdure.rehearsal", kind], env
+        env = {
+            "HOME": str(self.home),
+            "ANTHROPIC_BASE_URL": self.model.url,
+            "ANTHROPIC_API_KEY": "dummy",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "NO_PROXY": "127.0.0.1",
+            **self._installed.env,
+        }
+        return self._installed.argv, env
+
+    def set_up(self, project: str = "", **env: str) -> None:
+        """Other settings, and a server that knows them."""
+        self.server.stop()
+        (self.server.data / "perdure.toml").write_text(self._config(project, env))
+        self.server.restart()
+
+    def move_the_program(self) -> None:
+        """The agent's command leads to another file from now on."""
+        copy = self.folder / "another_recorder.py"
+        shutil.copy(self._recorder, copy)
+        self._recorder = copy
+        self.set_up()
+
+    # A conversation --------------------------------------------------------------------------------------------------
+
+    def session(self, **fields: Any) -> str:
+        return self.server.create(project="here", agent="first", **fields)
+
+    def say(self, session: str, text: str, **fields: Any) -> Any:
+        return self.over(session, self.server.send(session, text, **fields)["turn"])
+
+    def over(self, session: str, number: int) -> Any:
+        self.server.wait_idle(session, WAIT_S)
+        turn = next(turn for turn in self.server.session(session)["turns"] if turn["turn"] == number)
+        assert turn["stop_reason"] == "end_turn", (turn, self.server.log_tail())
+        return turn
+
+    def retry(self, session: str, turn: int, **fields: Any) -> Any:
+        taken = self.server.post(f"/api/sessions/{session}/retry", {"turn": turn, **fields}, expect=202)
+        return self.over(session, taken["turn"])
+
+    def edit(self, session: str, turn: int, text: str) -> Any:
+        """The change as the log has it."""
+        message_id = next(t for t in self.server.session(session)["turns"] if t["turn"] == turn)["message_id"]
+        answer = self.server.http.patch(f"/api/sessions/{session}/messages/{message_id}", json={"text": text})
+        assert answer.status_code == 200, answer.text
+        return self.change(session)
+
+    def rewind(self, session: str, turn: int) -> Any:
+        self.server.post(f"/api/sessions/{session}/rewind", {"turn": turn}, expect=200)
+        return self.change(session)
+
+    def change(self, session: str) -> Any:
+        return [event for event in self.server.log(session) if event["type"] == "history_changed"][-1]
+
+    def end_process(self, session: str) -> None:
+        """So that the next turn has to open the native session again."""
+        pid = self.server.session(session)["pid"]
+        if pid is not None and self.family.stays:
+            os.kill(pid, 9)
+            self.server.wait(session, lambda found: found["pid"] != pid, WAIT_S)
+
+    def native_id(self, session: str) -> str:
+        return str(self.server.session(session)["native_session_id"])
+
+    def forget_native_session(self, session: str) -> None:
+        """The agent's own files of it are gone."""
+        native = self.native_id(session)
+        found = [path for path in self.home.glob(f"**/*{native}*") if path.is_file()]
+        assert found
+        for path in found:
+            path.unlink()
+
+    # What really happened ----------------------------------------------------------------------------------------
+
+    def openings(self) -> list[Opening]:
+        """Every native session that was opened, in order, with what was sent to it."""
+        found: list[Opening] = []
+        for path in sorted(self.records.iterdir(), key=lambda path: path.stat().st_ctime_ns):
+            lines = [json.loads(line) for line in path.read_text().split("\n") if line]
+            found += self._acp(lines) if self.family.driver == "acp" else self._claude(lines)
+        return [opening for opening in found if opening.prompts]
+
+    @staticmethod
+    def _claude(lines: list[Any]) -> list[Opening]:
+        argv = lines[0]["argv"]
+        resumed = argv[argv.index("--resume") + 1] if "--resume" in argv else None
+        prompts = [_text(line["message"]["content"]) for line in lines[1:] if line.get("type") == "user"]
+        return [Opening(resumed, prompts)]
+
+    @staticmethod
+    def _acp(lines: list[Any]) -> list[Opening]:
+        found: list[Opening] = []
+        for line in lines[1:]:
+            method, params = line.get("method"), line.get("params")
+            if method in ("session/load", "session/resume"):
+                found.append(Opening(params["sessionId"], []))
+            elif method == "session/new":
+                found.append(Opening(None, []))
+            elif method == "session/prompt":
+                found[-1].prompts.append(_text(params["prompt"]))
+        return found
+
+    def newest(self) -> tuple[str | None, list[Entry], str]:
+        """Of the last prompt: the native id that was asked for with it, what it told of earlier turns, its message."""
+        every = [(opening.resumed, prompt) for opening in self.openings() for prompt in opening.prompts]
+        resumed, prompt = every[-1]
+        return resumed, *unwrap(prompt)
+
+    def held(self, session: str) -> list[str]:
+        """The messages that the model was given with the newest one: in its request, or in the agent's own memory."""
+        if self.model is not None:
+            asked = eventually(lambda: self.model and self.model.log.asked, "a request", WAIT_S)[-1]
+            return [text.rstrip("\n") for text in asked.conversation.user_texts]
+        files = list(self.home.glob(f"rehearsal/**/{self.native_id(session)}.ndjson"))
+        assert len(files) == 1
+        messages: list[str] = []
+        for line in files[0].read_text().splitlines():
+            record = json.loads(line)
+            if record["type"] == "user":
+                entries, message = unwrap(record["text"])
+                messages += [*(entry.text for entry in entries if entry.role == "user"), message]
+        return messages
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(block["text"] for block in content if block.get("type") == "text")

@@ -1,0 +1,58 @@
+"""Stands before an agent's program and writes down how it was started and what it was given, line by line.
+
+`python recorder.py FOLDER PROGRAM ARGUMENTS ...`: a file for each start. It changes nothing but for `HIDES_RESUME`,
+with which the program looks like one that can't open a session again.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from typing import BinaryIO
+
+HIDDEN = ((b'"loadSession":true', b'"loadSession":false'), (b'"resume":{}', b'"other":{}'), (b"--resume", b"--other"))
+
+
+def main() -> int:
+    folder, *command = sys.argv[1:]
+    hides = "HIDES_RESUME" in os.environ
+    asked = command[-1:] in (["--version"], ["--help"])
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE if hides else None)
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    assert child.stdin is not None
+    if hides:
+        threading.Thread(target=_show, args=(child.stdout,), daemon=not asked).start()
+    if asked:
+        child.stdin.close()
+    else:
+        path = os.path.join(folder, f"{uuid.uuid4().hex}.ndjson")
+        threading.Thread(target=_feed, args=(child.stdin, path, command), daemon=True).start()
+    return child.wait()
+
+
+def _feed(stdin: BinaryIO, path: str, command: list[str]) -> None:
+    with open(path, "ab", buffering=0) as record:
+        record.write(json.dumps({"argv": command}).encode() + b"\n")
+        for line in sys.stdin.buffer:
+            record.write(line)
+            try:
+                stdin.write(line)
+                stdin.flush()
+            except OSError:
+                return
+    stdin.close()
+
+
+def _show(stdout: BinaryIO) -> None:
+    for line in stdout:
+        for shown, instead in HIDDEN:
+            line = line.replace(shown, instead)
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

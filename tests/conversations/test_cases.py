@@ -1,0 +1,234 @@
+"""When a turn goes on in the agent's own session, and when it does not: each case with both halves, what the agent was
+asked to open and what its model was really given. A case that opens nothing again tells all; never neither."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import RealAgent
+from tests.conversations.families import FAMILIES, Family, Stage
+from tests.harness import LiveServer
+from tests.model.server import running
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(params=FAMILIES, ids=lambda family: family.name)
+def family(request: pytest.FixtureRequest) -> Family:
+    found: Family = request.param
+    return found
+
+
+@pytest.fixture
+def stage(
+    family: Family,
+    tmp_path: Path,
+    make_server: Callable[..., LiveServer],
+    real_agent: Callable[[str], RealAgent],
+) -> Iterator[Stage]:
+    if family.program is None:
+        yield Stage(family, tmp_path, make_server, None, None)
+        return
+    installed = real_agent(family.program)
+    with running() as model:
+        yield Stage(family, tmp_path, make_server, installed, model)
+
+
+def resumes(stage: Stage, session: str, text: str, said: list[str], **fields: Any) -> Any:
+    """The next turn opens the native session again and is sent the message alone; the model knows all."""
+    native = stage.native_id(session)
+    stage.end_process(session)
+    turn = stage.say(session, text, **fields)
+    assert turn["context"] == "resumed"
+    resumed, told, message = stage.newest()
+    assert (resumed, told, message) == (native, [], text)
+    assert stage.held(session) == [*said, text]
+    return turn
+
+
+def starts_over(stage: Stage, session: str, text: str, said: list[str], reason: str, **fields: Any) -> Any:
+    """The next turn opens nothing again, and is sent the whole history with the message; the model knows it once."""
+    stage.end_process(session)
+    return told_all(stage, session, stage.say(session, text, **fields), text, said, reason)
+
+
+def told_all(stage: Stage, session: str, turn: Any, text: str, said: list[str], reason: str) -> Any:
+    assert (turn["context"], turn["context_reason"]) == ("fresh", reason)
+    resumed, told, message = stage.newest()
+    assert resumed is None
+    assert [entry.text for entry in told if entry.role == "user"] == said
+    assert message == text
+    assert stage.held(session) == [*said, text]
+    return turn
+
+
+def test_a_follow_up_resumes_and_sends_the_new_message_alone(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    turn = resumes(stage, session, "say two", ["say one"])
+    assert turn["input_bytes"] < 1000
+
+
+def test_another_agent_is_told_all(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    starts_over(stage, session, "say two", ["say one"], "no_native_session", agent="second")
+
+
+def test_coming_back_to_an_agent_resumes_it_and_tells_what_it_missed(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    native = stage.native_id(session)
+    stage.say(session, "say two", agent="second")
+    turn = stage.say(session, "say three", agent="first")
+    assert (turn["context"], turn["catch_up"]) == ("resumed", 1)
+    resumed, told, message = stage.newest()
+    assert (resumed, message) == (native, "say three")
+    assert [(entry.role, entry.text, entry.agent) for entry in told] == [
+        ("user", "say two", "second"),
+        ("assistant", "two", "second"),
+    ]
+    assert stage.held(session) == ["say one", "say two", "say three"]
+
+
+@pytest.mark.parametrize("how", ["fresh", "forceFreshSession"])
+def test_a_turn_that_is_asked_to_be_fresh_is(stage: Stage, how: str) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    starts_over(stage, session, "say two", ["say one"], "fresh_requested", **{how: True})
+
+
+def test_a_retry_is_fresh_and_what_it_replaces_is_unknown_to_the_model(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    stage.say(session, "say two")
+    turn = stage.retry(session, 2, text="say other")
+    told_all(stage, session, turn, "say other", ["say one"], "fresh_requested")
+    assert [turn["turn"] for turn in stage.server.session(session)["turns"]] == [1, 3]
+
+
+def test_an_edit_of_what_the_agent_has_seen_starts_over(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    stage.say(session, "say two")
+    assert stage.edit(session, 1, "say won")["bumped"] == ["first"]
+    starts_over(stage, session, "say three", ["say won", "say two"], "history_changed")
+
+
+def test_with_scope_agent_an_edit_of_a_foreign_turn_that_stays_the_boundary_changes_nothing(stage: Stage) -> None:
+    stage.set_up('history_scope = "agent"')
+    session = stage.session()
+    stage.say(session, "say one", agent="second")
+    stage.say(session, "say two", agent="first")
+    assert stage.newest() == (None, [], "say two")
+    assert stage.edit(session, 1, "say won")["bumped"] == ["second"]
+    resumes(stage, session, "say three", ["say two"])
+
+
+@pytest.mark.parametrize("how", ["retry", "rewind"])
+def test_with_scope_agent_a_retry_or_a_cut_at_a_foreign_boundary_starts_over(stage: Stage, how: str) -> None:
+    stage.set_up('history_scope = "agent"')
+    session = stage.session()
+    stage.say(session, "say one")
+    stage.say(session, "say two", agent="second")
+    stage.say(session, "say three", agent="first")
+    if how == "rewind":
+        assert stage.rewind(session, 2)["bumped"] == ["first", "second"]
+        starts_over(stage, session, "say four", ["say one"], "history_changed", agent="first")
+    else:
+        stage.retry(session, 2)
+        assert stage.change(session)["bumped"] == ["first", "second"]
+        # Its view begins after the foreign answer, which is there again.
+        starts_over(stage, session, "say four", [], "history_changed", agent="first")
+
+
+def test_with_scope_all_both_an_edit_and_a_retry_of_a_foreign_turn_start_over(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one", agent="second")
+    stage.say(session, "say two", agent="first")
+    assert stage.edit(session, 1, "say won")["bumped"] == ["first", "second"]
+    starts_over(stage, session, "say three", ["say won", "say two"], "history_changed", agent="first")
+    stage.retry(session, 1)
+    assert stage.change(session)["bumped"] == ["first", "second"]
+    starts_over(stage, session, "say four", ["say won"], "history_changed", agent="first")
+
+
+def test_another_working_directory_in_the_same_place_starts_over(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    stage.end_process(session)
+    stage.workdir.rename(stage.folder / "moved away")
+    stage.workdir.mkdir()
+    starts_over(stage, session, "say two", ["say one"], "workdir_changed")
+
+
+def test_another_program_under_the_same_name_starts_over(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    stage.move_the_program()
+    starts_over(stage, session, "say two", ["say one"], "runtime_changed")
+
+
+def test_a_refused_session_is_asked_for_once_and_then_all_is_told(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    native = stage.native_id(session)
+    stage.end_process(session)
+    stage.forget_native_session(session)
+    turn = stage.say(session, "say two")
+    assert turn["context"] == "fresh"
+    resumed, told, message = stage.newest()
+    assert resumed is None
+    assert [entry.text for entry in told if entry.role == "user"] == ["say one"]
+    assert message == "say two"
+    assert stage.held(session) == ["say one", "say two"]
+    assert [turn["turn"] for turn in stage.server.session(session)["turns"]] == [1, 2]
+    fallen = [event for event in stage.server.log(session) if event["type"] == "context_fallback"]
+    assert [event["turn"] for event in fallen] == [2] and fallen[0]["reason"]
+    assert stage.native_id(session) != native
+    # It is never asked for again.
+    resumes(stage, session, "say three", ["say one", "say two"])
+
+
+def test_an_agent_that_can_not_resume_is_never_asked_to_and_always_told_all(stage: Stage) -> None:
+    stage.set_up(HIDES_RESUME="1")
+    session = stage.session()
+    stage.say(session, "say one")
+    starts_over(stage, session, "say two", ["say one"], "agent_cannot_resume")
+    starts_over(stage, session, "say three", ["say one", "say two"], "agent_cannot_resume")
+
+
+def test_resuming_can_be_turned_off_for_a_project(stage: Stage) -> None:
+    stage.set_up('resume = "never"')
+    session = stage.session()
+    stage.say(session, "say one")
+    starts_over(stage, session, "say two", ["say one"], "resume_off")
+
+
+def test_a_question_is_put_and_answered_on_a_resumed_turn(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    stage.end_process(session)
+    number = stage.server.send(session, "ask Which colour? | red | blue")["turn"]
+    prompt = stage.server.prompt(session, 120)
+    assert prompt["kind"] == "question"
+    answers = {prompt["questions"][0]["question_id"]: "red"}
+    stage.server.post(f"/api/sessions/{session}/prompts/{prompt['prompt_id']}", {"answers": answers}, expect=200)
+    assert stage.over(session, number)["context"] == "resumed"
+    assert "red" in stage.server.text(session, number)
+    # What a fresh one is told of it says that it is answered.
+    stage.say(session, "say on", fresh=True)
+    _, told, _ = stage.newest()
+    assert "already answered: red" in "".join(entry.text for entry in told if entry.role == "assistant")
+
+
+def test_a_fork_resumes_nothing_and_is_told_the_history_up_to_its_turn(stage: Stage) -> None:
+    session = stage.session()
+    stage.say(session, "say one")
+    stage.say(session, "say two")
+    forked = stage.server.post(f"/api/sessions/{session}/fork", {"turn": 1}, expect=201)["id"]
+    starts_over(stage, forked, "say three", ["say one"], "no_native_session")
+    stage.say(session, "say four")
+    assert stage.held(session) == ["say one", "say two", "say four"]

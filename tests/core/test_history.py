@@ -1,0 +1,162 @@
+"""Changes of what was said, one by one: what is refused, whose own session is out of date, what is let go."""
+
+import msgspec
+import pytest
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import observations as ob
+from perdure.core.errors import Refused
+from perdure.core.scope import turns_of
+from tests.core.stage import Stage, last, working
+
+
+def two_agents() -> Stage:
+    """alpha, beta, alpha."""
+    stage = Stage()
+    stage.a_turn("one")
+    stage.a_turn("two", native="b1", agent="beta")
+    stage.send("three", agent="alpha")
+    stage.open("n1", resumed=True)
+    stage.finish()
+    return stage
+
+
+def test_an_edit_bumps_only_agents_that_hold_the_turn() -> None:
+    stage = two_agents()
+    change = last(stage.do(cmd.EditMessage(turn=3, message_id="m3", text="other")), ev.HistoryChanged)
+    assert (change.change, change.turn, change.bumped, change.text) == ("edit", 3, ["alpha"], "other")
+    change = last(stage.do(cmd.EditMessage(turn=2, message_id="m2", text="other")), ev.HistoryChanged)
+    assert change.bumped == ["alpha", "beta"]
+    assert turns_of(stage.state.visible) == [1, 2, 3]
+
+
+def test_turns_of_another_agent_that_nobody_else_saw_bump_nobody_else() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.a_turn("two", native="b1", agent="beta")
+    change = last(stage.do(cmd.Rewind(turn=2)), ev.HistoryChanged)
+    assert change.bumped == ["beta"]
+    stage.send("three", agent="alpha")
+    assert stage.state.turn is not None
+    assert (stage.state.turn.turn, stage.state.turn.context, stage.state.turn.catch_up) == (3, "resumed", 0)
+
+
+def test_a_process_that_holds_what_is_no_longer_so_is_let_go_at_once() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    events = stage.do(cmd.EditMessage(turn=1, message_id="m1", text="other"))
+    assert last(events, ev.AgentDetached).reason == "history_changed"
+    assert stage.state.attached is None
+
+
+def test_numbers_of_turns_are_never_used_again() -> None:
+    stage = Stage()
+    for text in ("one", "two", "three"):
+        stage.a_turn(text)
+    stage.do(cmd.Rewind(turn=2))
+    assert (stage.state.turn_count, turns_of(stage.state.visible), stage.state.turn) == (1, [1], None)
+    stage.send("four")
+    assert stage.turn == 4
+    assert turns_of(stage.state.visible) == [1, 4]
+
+
+def test_everything_may_be_taken_back_and_the_next_turn_is_the_first_again() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.do(cmd.Rewind(turn=1))
+    stage.send("again")
+    assert stage.state.turn is not None
+    assert (stage.state.turn.context, stage.state.turn.context_reason) == ("fresh", "first_turn")
+
+
+def test_a_retry_is_one_step_and_always_fresh() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.a_turn("two")
+    events = stage.do(cmd.RetryTurn(turn=2, message_id="m9", text="two again"))
+    assert [ev.type_of(event) for event in events] == [
+        "history_changed",
+        "agent_detached",
+        "user_message",
+        "turn_start",
+    ]
+    start = last(events, ev.TurnStart)
+    assert (start.turn, start.context, start.context_reason, start.seen) == (3, "fresh", "fresh_requested", 0)
+
+
+def test_the_title_follows_the_first_message_until_a_person_sets_one() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.a_turn("two")
+    stage.do(cmd.EditMessage(turn=2, message_id="m2", text="other"))
+    assert stage.state.title == "one"
+    stage.do(cmd.EditMessage(turn=1, message_id="m1", text="won"))
+    assert stage.state.title == "won"
+    stage.do(cmd.UpdateSession(title="Mine"))
+    stage.do(cmd.EditMessage(turn=1, message_id="m1", text="one"))
+    assert stage.state.title == "Mine"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        cmd.EditMessage(turn=1, message_id="m1", text="other"),
+        cmd.Rewind(turn=1),
+        cmd.RetryTurn(turn=1, message_id="m9", text="again"),
+    ],
+)
+def test_a_change_is_refused_while_a_turn_runs_or_for_another_history(command: cmd.Command) -> None:
+    with pytest.raises(Refused) as refusal:
+        working().do(command)
+    assert refusal.value.code == "turn_active"
+    stage = Stage()
+    stage.a_turn("one")
+    stage.do(cmd.EditMessage(turn=1, message_id="m1", text="won", revision=0))
+    with pytest.raises(Refused) as refusal:
+        stage.do(msgspec.structs.replace(command, revision=0))
+    assert (refusal.value.code, refusal.value.facts["revision"]) == ("conflict", 1)
+    with pytest.raises(Refused) as refusal:
+        stage.do(msgspec.structs.replace(command, turn=2))
+    assert refusal.value.code == "not_found"
+
+
+def test_an_agent_that_can_not_take_it_is_told_less_up_to_three_times_and_then_the_turn_fails() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.send("two", agent="beta")
+    for times in range(1, 4):
+        stage.open(f"b{times}")
+        stage.finish("failed", error_code="context_too_long", error_message="Too long.", poisoned=True)
+        assert (stage.state.phase, stage.state.shortened) == ("working", {"beta": times})
+        assert f"b{times}" in stage.state.poisoned
+    stage.open("b4")
+    stage.finish("failed", error_code="context_too_long", error_message="Too long.", poisoned=True)
+    assert stage.state.phase == "idle" and stage.state.turn is not None
+    assert stage.state.turn.stop_reason == "failed"
+
+
+def test_an_agent_that_has_done_something_is_not_made_to_do_it_again() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.send("two", agent="beta")
+    stage.open("b1")
+    stage.see(ev.ToolUse(turn=2, tool_id="t", name="Bash"))
+    stage.finish("failed", error_code="context_too_long", error_message="Too long.", poisoned=True)
+    assert stage.state.phase == "idle" and stage.state.shortened == {}
+
+
+def test_what_is_not_told_as_it_was_is_recorded_with_the_turn() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.send("two", agent="beta")
+    stage.open("b1")
+    [event] = stage.see(ob.Told(2, (3, 4), (1, 2), 180))
+    assert isinstance(event, ev.HistoryShortened)
+    assert event.message == (
+        "The conversation is too long for beta to be told as it is: turns 1 to 2 are left out, "
+        "turns 3 to 4 are told in short form."
+    )
+    assert stage.state.turn is not None
+    assert (stage.state.turn.digested, stage.state.turn.left_out) == (2, 2)
+    assert stage.see(ob.Told(1, (1,), (), 10)) == []

@@ -1,0 +1,271 @@
+"""Editing, rewinding, retrying and forking over HTTP: what is answered, what is seen, what is refused."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from perdure.surfaces.http import shapes
+from tests.surfaces.http.local import LocalServer
+from tests.surfaces.http.test_contract import fits
+
+
+def said(server: LocalServer, *texts: str, **fields: Any) -> str:
+    session = server.create(**fields)
+    for text in texts:
+        assert server.turn(session, text)["stop_reason"] == "end_turn"
+    return session
+
+
+def message_of(server: LocalServer, session: str, turn: int) -> str:
+    return str(next(t for t in server.session(session)["turns"] if t["turn"] == turn)["message_id"])
+
+
+def edit(server: LocalServer, session: str, turn: int, text: str, **more: Any) -> Any:
+    message = message_of(server, session, turn)
+    return server.http.patch(f"/api/sessions/{session}/messages/{message}", json={"text": text, **more})
+
+
+def change(server: LocalServer, session: str) -> Any:
+    return [event for event in server.log(session) if event["type"] == "history_changed"][-1]
+
+
+def test_an_edited_message_is_shown_found_and_told_with_its_new_text(server: LocalServer) -> None:
+    session = said(server, "say one", "say oldword")
+    answer = edit(server, session, 2, "say newword")
+    assert answer.status_code == 200
+    fits(answer.json(), shapes.Session)
+    assert answer.json()["revision"] == 1
+    message = server.transcript(session)[1]["message"]
+    assert (message["text"], bool(message["edited_at"])) == ("say newword", True)
+    assert server.text(session, 2) == "oldword"
+    assert server.recalled(session) == ["say one", "say newword"]
+    found = [entry["id"] for entry in server.get("/api/sessions?q=newword")["sessions"]]
+    assert session in found
+
+
+def test_a_viewer_is_told_of_the_change_and_a_snapshot_shows_it(server: LocalServer) -> None:
+    session = said(server, "say one")
+    with server.watch(session) as viewer:
+        first = next(viewer.frames())
+        assert first[2]["message"]["text"] == "say one"
+        edit(server, session, 1, "say won")
+        frames = viewer.until("history_changed")
+    event = frames[-1][2]
+    assert {key: event[key] for key in ("change", "turn", "bumped", "text")} == {
+        "change": "edit",
+        "turn": 1,
+        "bumped": ["rehearsal"],
+        "text": "say won",
+    }
+    with server.watch(session) as viewer:
+        assert next(viewer.frames())[2]["message"]["text"] == "say won"
+    server.let_go(session)
+    with server.watch(session) as viewer:
+        assert next(viewer.frames())[2]["message"]["text"] == "say won"
+
+
+def test_what_was_rewound_is_out_of_sight_but_not_gone(server: LocalServer) -> None:
+    session = said(server, "say one", "say hiddenword", "say three")
+    rewound = server.post(f"/api/sessions/{session}/rewind", {"turn": 2}, expect=200)
+    assert ([turn["turn"] for turn in rewound["turns"]], rewound["turn_count"]) == ([1], 1)
+    assert [turn["turn"] for turn in server.transcript(session)] == [1]
+    everything = server.get(f"/api/sessions/{session}/transcript?rewound=true")["turns"]
+    assert [(turn["turn"], turn["rewound"]) for turn in everything] == [(1, False), (2, True), (3, True)]
+    assert everything[1]["message"]["text"] == "say hiddenword"
+    assert server.get("/api/sessions?q=hiddenword")["sessions"] == []
+    with server.watch(session) as viewer:
+        snapshot = next(viewer.frames())[2]
+    assert (snapshot["visible_turns"], snapshot["turn"], snapshot["text"]) == ([1], None, "")
+    server.let_go(session)
+    assert server.recalled(session) == ["say one"]
+    assert [turn["turn"] for turn in server.session(session)["turns"]] == [1, 4]
+
+
+def test_a_retry_sends_the_same_message_again_with_what_came_with_it(server: LocalServer) -> None:
+    session = server.create()
+    server.turn(session, "say one")
+    server.turn(session, "say two", attachments=[{"path": "/tmp/notes.txt", "name": "notes.txt"}])
+    taken = server.post(f"/api/sessions/{session}/retry", {"turn": 2}, expect=202)
+    fits(taken, shapes.Accepted)
+    server.wait_idle(session)
+    [first, again] = server.transcript(session)
+    assert (first["turn"], again["turn"], again["message"]["text"]) == (1, 3, "say two")
+    assert again["message"]["attachments"][0]["name"] == "notes.txt"
+    assert (again["context"], again["run_id"]) == ("fresh", taken["run_id"])
+    assert server.text(session, 3) == "two"
+
+
+def test_a_retry_that_is_repeated_with_its_message_id_is_done_once(server: LocalServer) -> None:
+    session = said(server, "say one")
+    body = {"turn": 1, "text": "say other", "message_id": "mine"}
+    first = server.post(f"/api/sessions/{session}/retry", body, expect=202)
+    assert server.post(f"/api/sessions/{session}/retry", body, expect=202) == first
+    server.wait_idle(session)
+    assert server.post(f"/api/sessions/{session}/retry", body, expect=202) == first
+    assert [turn["turn"] for turn in server.transcript(session)] == [2]
+
+
+def test_a_retry_by_another_agent_switches_to_it(server: LocalServer) -> None:
+    session = said(server, "say one", "say two")
+    body = {"turn": 2, "agent": "rehearsal-stream", "text": "recall"}
+    server.post(f"/api/sessions/{session}/retry", body, expect=202)
+    server.wait_idle(session)
+    assert server.session(session)["agent"] == "rehearsal-stream"
+    assert '"say one"' in server.text(session, 3) and "two" not in server.text(session, 3)
+
+
+def test_a_fork_has_the_history_and_lives_on_its_own(server: LocalServer) -> None:
+    session = said(server, "say one", "think hm\ntool Bash out\nsay two", "say three", labels=["a"])
+    edit(server, session, 1, "say won")
+    made = server.post(f"/api/sessions/{session}/fork", {"turn": 2}, expect=201)
+    fits(made, shapes.Session)
+    forked = made["id"]
+    assert made["forked_from"] == {"session_id": session, "turn": 2}
+    assert (made["state"], made["turn_count"], made["native_session_id"], made["labels"]) == ("idle", 2, None, ["a"])
+    assert (made["workdir"], made["title"]) == (server.session(session)["workdir"], server.session(session)["title"])
+    ours, theirs = server.transcript(session)[:2], server.transcript(forked)
+    assert [turn["message"]["text"] for turn in theirs] == ["say won", ours[1]["message"]["text"]]
+    assert [[part["type"] for part in turn["parts"]] for turn in theirs] == [
+        [part["type"] for part in turn["parts"]] for turn in ours
+    ]
+    assert server.recalled(forked) == ["say won", "think hm\ntool Bash out\nsay two"]
+    server.http.delete(f"/api/sessions/{session}?purge=true")
+    assert server.turn(forked, "say on")["stop_reason"] == "end_turn"
+    assert forked in [entry["id"] for entry in server.get("/api/sessions?q=two")["sessions"]]
+
+
+def test_an_ended_session_can_be_forked_but_not_changed(server: LocalServer) -> None:
+    session = said(server, "say one")
+    server.post(f"/api/sessions/{session}/stop", expect=200)
+    assert edit(server, session, 1, "say won").json()["code"] == "session_ended"
+    for path, body in (("rewind", {"turn": 1}), ("retry", {"turn": 1}), ("plan", {})):
+        assert server.post(f"/api/sessions/{session}/{path}", body, expect=409)["code"] == "session_ended"
+    forked = server.post(f"/api/sessions/{session}/fork", expect=201)["id"]
+    assert server.recalled(forked) == ["say one"]
+
+
+def test_nothing_is_changed_while_a_turn_runs(server: LocalServer) -> None:
+    session = said(server, "say one")
+    server.send(session, "say half\nhang")
+    refused = edit(server, session, 1, "say won")
+    assert (refused.status_code, refused.json()["code"], refused.json()["turn"]) == (409, "turn_active", 2)
+    for path, body in (("rewind", {"turn": 1}), ("retry", {"turn": 1}), ("plan", {}), ("fork", {"turn": 2})):
+        assert server.post(f"/api/sessions/{session}/{path}", body, expect=409)["code"] == "turn_active"
+    forked = server.post(f"/api/sessions/{session}/fork", expect=201)
+    assert forked["turn_count"] == 1
+    server.post(f"/api/sessions/{session}/abort", expect=202)
+    server.wait_idle(session)
+
+
+def test_of_two_edits_at_once_one_wins_and_the_other_is_refused(server: LocalServer) -> None:
+    session = said(server, "say one", "say two")
+    message = message_of(server, session, 1)
+    for number in range(5):
+        barrier = threading.Barrier(2)
+        answers: dict[str, Any] = {}
+
+        def send(text: str, barrier: threading.Barrier = barrier, answers: dict[str, Any] = answers) -> None:
+            with server.client(authorization="Bearer test-token") as client:
+                client.get("/api/health")
+                barrier.wait(10)
+                answers[text] = client.patch(f"/api/sessions/{session}/messages/{message}", json={"text": text})
+
+        threads = [threading.Thread(target=send, args=(f"say {name} {number}",)) for name in ("left", "right")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert sorted(answer.status_code for answer in answers.values()) == [200, 409]
+        [won] = [text for text, answer in answers.items() if answer.status_code == 200]
+        [lost] = [answer.json() for answer in answers.values() if answer.status_code == 409]
+        assert lost["code"] == "conflict" and "try again" in lost["error"]
+        assert server.transcript(session)[0]["message"]["text"] == won
+    changes = [event for event in server.log(session) if event["type"] == "history_changed"]
+    assert len(changes) == 5
+    assert server.session(session)["revision"] == 5
+
+
+def test_an_edit_made_for_another_history_is_refused_whenever_it_comes(server: LocalServer) -> None:
+    session = said(server, "say one")
+    assert edit(server, session, 1, "say won", revision=0).status_code == 200
+    refused = edit(server, session, 1, "say too late", revision=0)
+    assert (refused.status_code, refused.json()["code"], refused.json()["revision"]) == (409, "conflict", 1)
+    assert edit(server, session, 1, "say in time", revision=1).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("rewind", {"turn": 9}, 404, "not_found"),
+        ("rewind", {}, 400, "invalid"),
+        ("rewind", {"turn": 0}, 400, "invalid"),
+        ("retry", {"turn": 9}, 404, "not_found"),
+        ("retry", {"turn": 1, "text": " "}, 400, "invalid"),
+        ("retry", {"turn": 1, "agent": "nobody"}, 404, "not_found"),
+        ("fork", {"turn": 9}, 404, "not_found"),
+        ("fork", {"agent": "nobody"}, 404, "not_found"),
+        ("plan", {"agent": "nobody"}, 404, "not_found"),
+    ],
+)
+def test_a_mistake_is_explained_and_changes_nothing(
+    server: LocalServer, path: str, body: dict[str, Any], status: int, code: str
+) -> None:
+    session = said(server, "say one")
+    before = server.log(session)
+    refused = server.post(f"/api/sessions/{session}/{path}", body, expect=status)
+    assert refused["code"] == code and refused["error"].endswith(".")
+    assert server.log(session) == before
+
+
+def test_an_unknown_or_rewound_message_can_not_be_edited(server: LocalServer) -> None:
+    session = said(server, "say one", "say two")
+    message = message_of(server, session, 2)
+    server.post(f"/api/sessions/{session}/rewind", {"turn": 2}, expect=200)
+    for name in (message, "nobody"):
+        answer = server.http.patch(f"/api/sessions/{session}/messages/{name}", json={"text": "x"})
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    large = edit(server, session, 1, "x" * 2_000_000)
+    assert (large.status_code, large.json()["code"]) == (413, "too_large")
+
+
+def test_the_plan_says_what_the_next_turn_would_do_and_does_nothing(server: LocalServer) -> None:
+    session = said(server, "say one")
+    before = server.log(session)
+    plan = server.post(f"/api/sessions/{session}/plan", expect=200)
+    fits(plan, shapes.Plan)
+    assert (plan["context"], plan["reason"], plan["turns_told"]) == ("live", "process_holds_context", [])
+    assert all(plan["guards"].values())
+    fresh = server.post(f"/api/sessions/{session}/plan", {"fresh": True}, expect=200)
+    assert (fresh["context"], fresh["reason"], fresh["turns_told"]) == ("fresh", "fresh_requested", [1])
+    assert fresh["guards"]["not_asked_fresh"] is False and fresh["bytes"] > 100
+    other = server.post(f"/api/sessions/{session}/plan", {"agent": "rehearsal-stream"}, expect=200)
+    assert (other["agent"], other["context"], other["reason"]) == ("rehearsal-stream", "fresh", "no_native_session")
+    edit(server, session, 1, "say won")
+    assert server.post(f"/api/sessions/{session}/plan", expect=200)["reason"] == "history_changed"
+    assert server.log(session)[: len(before)] == before
+    turn = server.turn(session, "say two")
+    assert (turn["context"], turn["context_reason"]) == ("fresh", "history_changed")
+
+
+def test_attachments_are_named_to_an_agent_that_is_told_of_them(server: LocalServer) -> None:
+    session = server.create()
+    server.turn(session, "say one", attachments=[{"path": "/tmp/notes.txt"}, {"name": "shot.png", "uri": "x:y"}])
+    plan = server.post(f"/api/sessions/{session}/plan", {"fresh": True}, expect=200)
+    assert plan["turns_told"] == [1]
+    page = server.http.get(f"/api/sessions/{session}/transcript?format=markdown").text
+    assert "- attached: notes.txt" in page and "- attached: shot.png" in page
+
+
+def test_a_project_may_leave_foreign_turns_out(make_server: Callable[..., LocalServer], tmp_path: Any) -> None:
+    server = make_server()
+    body = {"name": "Apart", "path": str(tmp_path), "history_scope": "agent"}
+    project = server.post("/api/projects", body, expect=201)["id"]
+    session = server.create(project=project)
+    server.turn(session, "say one")
+    server.turn(session, "say two", agent="rehearsal-stream")
+    assert server.recalled(session) == ["say two"]
+    # Its own session goes on where it was, and is told nothing of the other's.
+    assert server.recalled(session, agent="rehearsal") == ["say one"]
+    assert server.transcript(session)[-1]["context"] == "resumed"
