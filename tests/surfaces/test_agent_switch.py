@@ -151,8 +151,10 @@ async def test_a_prompt_over_mcp_goes_on_with_another_agent(server: ServerProces
         async with talking(server.data) as caller:
             run: dict[str, Any] = await caller.done("prompt", session_id=session, prompt="recall", agent=OTHER)
             assert (run["agent_name"], run["turn_number"]) == (OTHER, 3) and '- "say one"' in text(run)
+            went_on(client, session)
+            fresh = await caller.done("prompt", session_id=session, prompt="say anew", fresh=True)
+            assert client.transcript(session)["turns"][-1]["context"] == "fresh" and text(fresh) == "anew"
             assert "nobody" in await caller.refused("prompt", session_id=session, prompt="say x", agent="nobody")
-        went_on(client, session)
 
 
 # The asynchronous client itself ---------------------------------------------------------------------------------------

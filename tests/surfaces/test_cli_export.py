@@ -245,13 +245,18 @@ def test_a_broken_file_is_named_with_its_line_and_the_others_go_on(server: Serve
     assert len(problems) == 4
     assert any(f"{torn}, line 2: not valid JSON" in line for line in problems)
     assert any(f"{empty}: not valid JSON" in line for line in problems)
-    assert any("alone.ndjson can't be read" in line for line in problems)
+    assert any("alone.ndjson: it can't be read" in line for line in problems)
     assert any("id is 'before', but the file is called 'after'" in line for line in problems)
     assert sum("import again" in line for line in problems) == 3
     torn.write_text("".join(torn.read_text().splitlines(keepends=True)[:1]))
     again = server.run("import", str(files), "--without-project", "--json")
     found = json.loads(again.stdout)
     assert (found["imported"], found["already_there"], len(found["refused"])) == (["torn"], ["good"], 3)
+    assert {Path(entry["file"]).name: entry["line"] for entry in found["refused"]} == {
+        "after.json": None,
+        "alone.ndjson": None,
+        "empty.json": None,
+    }
 
 
 def test_a_project_that_is_not_here_is_told_and_can_be_replaced(server: ServerProcess, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ class AsyncClient:
     run = _in_a_thread(Client.run)
     begin_run = _in_a_thread(Client.begin_run)
     create_session = _in_a_thread(Client.create_session)
+    import_session = _in_a_thread(Client.import_session)
     start_session = _in_a_thread(Client.start_session)
     session = _in_a_thread(Client.session)
     sessions = _in_a_thread(Client.sessions)
