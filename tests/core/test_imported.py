@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.core import commands as cmd
@@ -70,6 +70,7 @@ FIELDS = [
 ]  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2 * len(TURN) - 1), st.sampled_from(FIELDS), VALUES), max_size=4))
 def test_whatever_is_changed_in_a_history_it_is_refused_or_can_be_folded(changes: list[tuple[int, str, Any]]) -> None:
     events = turn(1) + turn(2)

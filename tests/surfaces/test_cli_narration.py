@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from perdure.surfaces.cli import wording
 from perdure.surfaces.cli.blocks import MAX_FENCE_LINES, Blocks
 from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Line, Narrator, Piece, Rested, Said
-from perdure.surfaces.cli.output import age, duration, safe
+from perdure.surfaces.cli.output import age, duration, safe, size
 from perdure.surfaces.cli.prompts import NotUnderstood, choose, option_for
 from perdure.surfaces.stream import Event
 
@@ -24,6 +24,14 @@ def event(kind: str, turn: int | None = 1, /, **fields: Any) -> Event:
 
 def message(turn: int = 1, text: str = "hello") -> Event:
     return event("user_message", turn, message_id=f"m{turn}", text=text, agent="a")
+
+
+def change(change: str, turn: int, /, *bumped: str, text: str | None = None) -> Event:
+    return event("history_changed", turn, change=change, bumped=list(bumped), text=text)
+
+
+def notes(pieces: list[Piece]) -> list[str]:
+    return [piece.text for piece in pieces if isinstance(piece, Line) and piece.tone == "note"]
 
 
 def snapshot(turn: int, parts: list[Json], *, state: str = "processing", offset: int = 0, prompts: Any = ()) -> Event:
@@ -112,6 +120,67 @@ def test_tools_plans_errors_and_prompts_are_told_once() -> None:
     assert isinstance(after[-1], Rested)
 
 
+def test_changes_of_history_say_what_was_changed_and_who_hears_of_it() -> None:
+    narrator = Narrator(lambda turn: [])
+    pieces = tell(
+        narrator,
+        *(message(turn) for turn in (1, 2, 4, 5)),
+        change("edit", 2, "a", "b", text="other\nwords"),
+        change("rewind", 5),
+        change("retry", 2),
+        message(6),
+        change("retry", 6),
+        message(7),
+        change("rewind", 1, "a"),
+    )
+    assert notes(pieces) == [
+        'The message of turn 2 is now "other words". a and b are told the conversation anew with the next message.',
+        "Turn 5 is no longer part of the conversation.",
+        "Turn 2 is tried again. Turn 4 is no longer part of the conversation.",
+        "Turn 6 is tried again.",
+        "Turns 1 and 7 are no longer part of the conversation. a is told the conversation anew with the next message.",
+    ]
+
+
+def test_a_rewind_to_turns_that_were_never_seen_names_only_the_first() -> None:
+    pieces = tell(Narrator(lambda turn: []), message(9), change("rewind", 3))
+    assert notes(pieces) == ["Turn 3 and all after it are no longer part of the conversation."]
+
+
+def test_a_rewind_that_was_missed_is_told_from_the_snapshot_once() -> None:
+    narrator = Narrator(lambda turn: [])
+    tell(narrator, message(1), message(2), message(3))
+    after = snapshot(1, [], state="idle")
+    after.data.update(turn=None, visible_turns=[1])
+    pieces = tell(narrator, after, after)
+    assert notes(pieces) == ["Turns 2 to 3 are no longer part of the conversation."]
+    assert not [piece for piece in pieces if isinstance(piece, Began)]
+
+
+def test_who_comes_after_a_rewind_is_told_the_last_turn_that_is_left() -> None:
+    last = {"turn": 2, "agent": "a", "message": None, "parts": [text_part("two")], "stop_reason": "end_turn"}
+    after = snapshot(1, [], state="idle")
+    after.data.update(turn=None, visible_turns=[1, 2])
+    assert said(tell(Narrator(lambda turn: [last] if turn == 2 else []), after, after)) == "two"
+
+
+def test_what_an_agent_is_told_besides_the_message_is_said_once() -> None:
+    start = event("turn_start", catch_up=2, agent="a")
+    shorter = event("context_fallback", reason="too_long: 9 > 8", shorter=True)
+    shortened = event("history_shortened", message="The conversation is too long.", digested=[1], left_out=[])
+    narrator = Narrator(lambda turn: [])
+    pieces = tell(narrator, message(), start, shorter, shortened)
+    again = snapshot(1, [shorter.data, shortened.data])
+    again.data["session"]["turns"][0]["catch_up"] = 2
+    assert notes(pieces) == [
+        "a is told the 2 turns that it missed.",
+        "The conversation was too long for the agent (9 > 8). It is told less of it, in the same turn.",
+        "The conversation is too long.",
+    ]
+    assert notes(tell(narrator, again)) == []
+    assert notes(tell(Narrator(lambda turn: []), again)) == notes(pieces)
+
+
 def test_an_unknown_event_is_passed_over_and_the_end_is_told() -> None:
     narrator = Narrator(lambda turn: [])
     pieces = tell(narrator, event("from_the_future"), event("session_end", None, status="stopped", reason="stopped"))
@@ -183,6 +252,9 @@ def test_text_can_do_nothing_to_a_terminal_but_appear() -> None:
 def test_figures_read_as_people_say_them() -> None:
     assert [duration(ms) for ms in (None, 1240, 41_000, 125_000, 7_260_000)] == [
         "", "1.2 s", "41 s", "2 min 5 s", "2 h 1 min",
+    ]  # fmt: skip
+    assert [size(count) for count in (0, 999, 1234, 123_456, 5_600_000, 7_890_000_000)] == [
+        "0 B", "999 B", "1.2 kB", "123 kB", "5.6 MB", "7.9 GB",
     ]  # fmt: skip
     assert age(None) == "" and age("2020-01-01T00:00:00Z").endswith(" d ago")
     assert wording.resolved("rule", "allowed") == "Allowed by a rule."

@@ -191,6 +191,49 @@ class Client:
     def answer(self, session_id: str, prompt_id: str, answer: Json) -> Json:
         return self._json("POST", _session(session_id, "prompts", prompt_id), body=answer, repeatable=False)
 
+    # What was said ---------------------------------------------------------------------------------------------------
+
+    def edit_message(self, session_id: str, message_id: str, text: str, *, revision: int | None = None) -> Json:
+        """Another text for a message of the visible history; the session as it is then. With `revision`, which a
+        session and a transcript carry, only if nobody has changed the history since: else `conflict`."""
+        path = _session(session_id, "messages", message_id)
+        return self._json("PATCH", path, body=_given(text=text, revision=revision), repeatable=False)
+
+    def rewind(self, session_id: str, turn: int, *, revision: int | None = None) -> Json:
+        """Drop this turn and all after it from the visible history; the session as it is then."""
+        body = _given(turn=turn, revision=revision)
+        return self._json("POST", _session(session_id, "rewind"), body=body, repeatable=False)
+
+    def retry(
+        self,
+        session_id: str,
+        turn: int,
+        *,
+        text: str | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        revision: int | None = None,
+    ) -> Json:
+        """Drop this turn and all after it, and send its message again: what `send` answers. It is done once, however
+        often it is sent, and the agent is always told the conversation anew."""
+        message_id = message_id or new_message_id()
+        body = _given(turn=turn, text=text, agent=agent, message_id=message_id, revision=revision)
+        return self._json("POST", _session(session_id, "retry"), body=body, repeatable=True)
+
+    def fork(self, session_id: str, turn: int | None = None, *, agent: str | None = None) -> Json:
+        """A new session that begins with this history, up to and with `turn`."""
+        body = _given(turn=turn, agent=agent)
+        return self._json("POST", _session(session_id, "fork"), body=body, repeatable=False)
+
+    def plan(self, session_id: str, *, agent: str | None = None, fresh: bool = False) -> Json:
+        """What the next turn would do, and why. Nothing is done."""
+        body = _given(agent=agent, fresh=fresh)
+        return self._json("POST", _session(session_id, "plan"), body=body, repeatable=True)
+
+    def usage(self, /, group_by: str = "day", **filters: str | None) -> Json:
+        """What turns have cost: `{group_by, usage, total}`. Filters: since, until, agent, project, session."""
+        return self._json("GET", "/api/usage", params={"group_by": group_by, **filters})
+
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def events(
@@ -204,8 +247,10 @@ class Client:
         """The session's events after `position` (none: a snapshot first), live, until the session ends."""
         return EventStream(self, _session(session_id, "events"), position, on_lost, on_back)
 
-    def transcript(self, session_id: str, from_turn: int = 1) -> Json:
-        return self._json("GET", _session(session_id, "transcript"), params={"from_turn": from_turn})
+    def transcript(self, session_id: str, from_turn: int = 1, *, rewound: bool = False) -> Json:
+        """The turns in full; with `rewound` also those that are no longer visible, marked as such."""
+        params = {"from_turn": from_turn, "rewound": "true" if rewound else None}
+        return self._json("GET", _session(session_id, "transcript"), params=params)
 
     def transcript_markdown(self, session_id: str) -> str:
         params = {"format": "markdown"}
@@ -353,6 +398,10 @@ def problem_of(status: int, content: bytes) -> Problem:
 
 def new_message_id() -> str:
     return f"m_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
+
+
+def _given(**fields: Any) -> Json:
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _session(session_id: str, *rest: str) -> str:

@@ -8,17 +8,18 @@ are repeated under the same message_id, the stream goes on where it was.
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perdure.surfaces.cli import wording
+from perdure.surfaces.cli import changes
+from perdure.surfaces.cli.changes import Outcome
 from perdure.surfaces.cli.chat import Beginning
 from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Narrator, Piece, Rested
 from perdure.surfaces.cli.output import condition, duration, one_line
 from perdure.surfaces.cli.paint import Painter
-from perdure.surfaces.cli.prompts import NotUnderstood, choose, option_for
-from perdure.surfaces.cli.reach import sentence_of
+from perdure.surfaces.cli.prompts import NotUnderstood, choose, how_to_answer, permission_for
+from perdure.surfaces.cli.reach import Failure, sentence_of
 from perdure.surfaces.cli.screen import Screen
 from perdure.surfaces.client import Client, Problem, Unreachable
 from perdure.surfaces.stream import EventStream
@@ -30,15 +31,20 @@ LEAVE_AGAIN_S = 3.0
 RECENT_SESSIONS = 10
 HELP = """\
 Enter sends, Alt+Enter breaks the line. Esc or Ctrl-C interrupts the running turn; Ctrl-C twice, or Ctrl-D, leaves.
-/abort         interrupt the running turn
-/queue TEXT    send TEXT when the running turn has ended (what you enter while it runs is queued, too)
-/agent [NAME]  list the agents, or go on with another one
-/fresh         give the agent the whole transcript with the next message
-/skip          give no answer to the open prompt
-/status        why the session is in its state
-/sessions      the sessions that were active last
-/new           begin a new session
-/quit          leave; the agent goes on with what it does"""
+/abort             interrupt the running turn
+/queue TEXT        send TEXT when the running turn has ended (what you enter while it runs is queued, too)
+/agent [NAME]      list the agents, or go on with another one
+/fresh             give the agent the whole transcript with the next message
+/retry [N] [TEXT]  work turn N, or the last one, again: with its own text or with another
+/edit [N] [TEXT]   give that turn's message another text; without TEXT you change it here
+/rewind N          drop turn N and all after it
+/fork [N]          go on in a new session that has the turns up to N, or all
+/plan              what the next turn would do, and why
+/skip              give no answer to the open prompt
+/status            why the session is in its state
+/sessions          the sessions that were active last
+/new               begin a new session
+/quit              leave; the agent goes on with what it does"""
 
 
 class News(NamedTuple):
@@ -161,7 +167,7 @@ class Conversation:
             self._know(piece)
             text.append(self._painter.paint(piece))
             if isinstance(piece, Asked):
-                text.append(self._painter.note(_how_to_answer(piece.prompt), "dim"))
+                text.append(self._painter.note(how_to_answer(piece.prompt), "dim"))
         return "".join(text)
 
     def _know(self, piece: Piece) -> None:
@@ -210,14 +216,21 @@ class Conversation:
             await work
         except (Problem, Unreachable) as error:
             await self._note(sentence_of(error), "red")
+        except (Failure, NotUnderstood) as error:
+            await self._note(str(error), "yellow")
 
     async def _command(self, text: str) -> None:
         word, _, rest = text.partition(" ")
         command = getattr(self, f"_do_{word[1:]}", None)
-        if command is not None:
-            await command(rest.strip())
-        else:
+        if command is None:
             await self._note(f"There is no {word}. /help lists what there is.")
+            return
+        try:
+            await command(rest.strip())
+        except (Problem, Unreachable):
+            if rest.strip() and not self._screen.draft:
+                self._screen.draft = text
+            raise
 
     async def _enter(self, text: str) -> None:
         # One after the other, so that messages arrive in the order in which they were entered.
@@ -242,7 +255,7 @@ class Conversation:
 
     def _answer(self, prompt: Json, text: str) -> None:
         try:
-            answer = self._permission(prompt, text) if prompt["kind"] == "permission" else self._question(prompt, text)
+            answer = permission_for(prompt, text) if prompt["kind"] == "permission" else self._question(prompt, text)
         except NotUnderstood as error:
             self._start(self._note(str(error), "yellow"))
             return
@@ -251,19 +264,6 @@ class Conversation:
             self._answers = {}
             self._answering.add(prompt["prompt_id"])
             self._start(self._attempt(self._give(prompt, answer)))
-
-    @staticmethod
-    def _permission(prompt: Json, text: str) -> Json:
-        word, _, reason = text.partition(" ")
-        options = prompt["options"]
-        if word.isascii() and word.isdigit() and 1 <= int(word) <= len(options):
-            answer = {"option_id": options[int(word) - 1]["option_id"]}
-        else:
-            known = {"y": "allow", "yes": "allow", "a": "always", "always": "always", "n": "deny", "no": "deny"}
-            if word.lower() not in known or (reason and known[word.lower()] != "deny"):
-                raise NotUnderstood(_how_to_answer(prompt))
-            answer = option_for(prompt, known[word.lower()])
-        return answer | ({"reason": reason.strip()} if reason.strip() else {})
 
     def _question(self, prompt: Json, text: str) -> Json | None:
         """The whole answer, once each of the prompt's questions has its own."""
@@ -326,6 +326,39 @@ class Conversation:
         self._next_fresh = True
         await self._note("With the next message the agent gets the whole transcript anew.")
 
+    async def _do_retry(self, line: str) -> None:
+        agent = self._next_agent
+        await self._change(lambda session_id: changes.retry(self._client, session_id, line, agent))
+        self._next_agent, self._next_fresh = None, False
+
+    async def _do_edit(self, line: str) -> None:
+        await self._change(lambda session_id: changes.edit(self._client, session_id, line))
+
+    async def _do_rewind(self, line: str) -> None:
+        await self._change(lambda session_id: changes.rewind(self._client, session_id, line))
+
+    async def _do_fork(self, line: str) -> None:
+        await self._change(lambda session_id: changes.fork(self._client, session_id, line))
+
+    async def _do_plan(self, _: str) -> None:
+        agent, fresh = self._next_agent, self._next_fresh
+        await self._change(lambda session_id: changes.plan(self._client, session_id, agent, fresh))
+
+    async def _change(self, work: Callable[[str], Outcome]) -> None:
+        session_id = self._session_id
+        if session_id is None:
+            raise NotUnderstood("No session yet. The first message begins one.")
+        async with self._entering:
+            outcome = await asyncio.to_thread(work, session_id)
+            if outcome.session_id:
+                self._part()
+                self._session_id = outcome.session_id
+                self._watch(outcome.session_id, None)
+        if outcome.draft and not self._screen.draft:
+            self._screen.draft = outcome.draft
+        if outcome.note:
+            await self._note(outcome.note)
+
     async def _do_skip(self, _: str) -> None:
         if (prompt := self._open_prompt()) is not None:
             self._answering.add(prompt["prompt_id"])
@@ -344,12 +377,16 @@ class Conversation:
         await self._note("\n".join(lines) or "There is no session yet.")
 
     async def _do_new(self, _: str) -> None:
+        self._part()
+        await self._note("The next message begins a new session.")
+
+    def _part(self) -> None:
+        """Look no more at the session of this chat. It goes on by itself."""
         self._unwatch()
         self._session_id, self._working_since, self._live = None, None, True
         self._prompts, self._answers = {}, {}
         self._screen.restore_draft()
         self._painter.paint(Rested())
-        await self._note("The next message begins a new session.")
 
     async def _do_quit(self, _: str) -> None:
         self._leave()
@@ -380,14 +417,3 @@ class Conversation:
             spent = duration((time.monotonic() - self._working_since) // 1 * 1000).replace(".0", "")
             return f"Working{name} {spent}, Esc interrupts"
         return f"Idle{name}" if self._session_id else f"New session{name}"
-
-
-def _how_to_answer(prompt: Json) -> str:
-    if prompt["kind"] == "question":
-        return "Enter a number, or your own words. /skip gives no answer."
-    kinds = [option["kind"] for option in prompt["options"]]
-    if len(set(kinds)) == len(kinds):
-        always = ", a always" if "allow_always" in kinds else ""
-        return f"y allows{always}, n denies (a reason may follow)."
-    numbered = ", ".join(f"{number} {wording.short(one['name'])}" for number, one in enumerate(prompt["options"], 1))
-    return f"Enter a number: {numbered}."

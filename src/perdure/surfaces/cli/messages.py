@@ -50,10 +50,7 @@ def send_command(
     SESSION is an id (s_...), a beginning of one, or `last`; without it a session is begun. TEXT `-` reads stdin.
     """
     session, words = _split(words, new or kickoff or bool(project or workdir))
-    # Bytes that are not UTF-8 can't be sent; they are shown as such instead of ending the command.
-    text = " ".join(words).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if text == "-":
-        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    text = given_text(" ".join(words))
     if not text.strip() and not kickoff:
         raise click.UsageError("Give a text to send.")
     with reach.client() as client:
@@ -74,6 +71,14 @@ def send_command(
             _confirm(sent, reach.as_json)
             return None
         return follow_turn(client, sent, as_json=reach.as_json)
+
+
+def given_text(text: str) -> str:
+    """What is to be sent: the words themselves, or for `-` all of stdin."""
+    if text == "-":
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
+    # Bytes that are not UTF-8 can't be sent; they are shown as such instead of ending the command.
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _split(words: tuple[str, ...], is_new: bool) -> tuple[str | None, tuple[str, ...]]:

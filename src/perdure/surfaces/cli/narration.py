@@ -92,6 +92,9 @@ class Narrator:
         self._plan: list[Json] = []
         self._prompts: set[str] = set()
         self._finished: set[int] = set()
+        self._visible: list[int] = []
+        """The turns of the conversation, as far as they are known here."""
+        self._told_catch_up = False
 
     def tell(self, event: Event) -> Iterator[Piece]:
         teller = getattr(self, f"_on_{event.type}", None)
@@ -106,6 +109,9 @@ class Narrator:
 
     def _on_user_message(self, data: Json) -> Iterator[Piece]:
         yield from self._begin(data["turn"], data["message_id"], data["text"], data["agent"])
+
+    def _on_turn_start(self, data: Json) -> Iterator[Piece]:
+        yield from self._tell_catch_up(data)
 
     def _on_assistant_text(self, data: Json) -> Iterator[Piece]:
         self._told["text"] += len(data["delta"])
@@ -157,7 +163,17 @@ class Narrator:
 
     def _on_context_fallback(self, data: Json) -> Iterator[Piece]:
         self._told_others += 1
-        yield Line(f"The agent's own session could not be used, it was given the transcript: {data['reason']}", "note")
+        yield Line(wording.context_fallback(data), "note")
+
+    def _on_history_shortened(self, data: Json) -> Iterator[Piece]:
+        self._told_others += 1
+        yield Line(data["message"], "note")
+
+    def _on_history_changed(self, data: Json) -> Iterator[Piece]:
+        dropped = [turn for turn in self._visible if turn >= data["turn"]]
+        if data["change"] != "edit":
+            self._visible = [turn for turn in self._visible if turn < data["turn"]]
+        yield Line(wording.history_changed(data, dropped), "note")
 
     def _on_driver_fallback(self, data: Json) -> Iterator[Piece]:
         yield Line(f"Now driven by {data['to']}: {data['reason']}", "note")
@@ -188,11 +204,8 @@ class Narrator:
     def _on_snapshot(self, data: Json) -> Iterator[Piece]:
         session, turn = data["session"], data["turn"]
         self._workdir = session.get("workdir") or self._workdir
+        yield from self._tell_missed(data.get("visible_turns", []), turn)
         if turn is not None:
-            if self._turn is not None and turn != self._turn:
-                for missed in self._fetch(self._turn):
-                    if missed["turn"] < turn:
-                        yield from self._retell(missed, 0)
             figures: Json = next((entry for entry in session.get("turns", []) if entry["turn"] == turn), {})
             shown = {**figures, "turn": turn, "message": data.get("message"), "parts": data["parts"]}
             yield from self._retell(shown, data["text_offset"])
@@ -207,12 +220,27 @@ class Narrator:
         elif session["state"] == "idle":
             yield Rested()
 
+    def _tell_missed(self, visible: list[int], turn: int | None) -> Iterator[Piece]:
+        """Turns that were dropped or went by unseen. After a rewind no turn is the current one: the last is told."""
+        dropped = [number for number in self._visible if number not in visible] if visible or turn is None else []
+        if dropped:
+            yield Line(wording.dropped(dropped), "note")
+        self._visible = list(visible)
+        first = self._turn
+        if turn is None and first is None and visible:
+            first = visible[-1]
+        if first is not None and first != turn:
+            for missed in self._fetch(first):
+                if turn is None or missed["turn"] < turn:
+                    yield from self._retell(missed, 0)
+
     def _retell(self, turn: Json, text_offset: int) -> Iterator[Piece]:
         """What of a turn was not told yet."""
         message = turn.get("message") or {}
         yield from self._begin(
             turn["turn"], message.get("message_id", ""), message.get("text", ""), turn.get("agent") or ""
         )
+        yield from self._tell_catch_up(turn)
         passed = {"text": text_offset, "thinking": 0}
         others = 0
         for part in turn["parts"]:
@@ -256,8 +284,16 @@ class Narrator:
         self._turn = turn
         self._told = {"text": 0, "thinking": 0}
         self._tools, self._told_tools, self._told_others, self._plan = {}, set(), 0, []
+        self._told_catch_up = False
+        if turn not in self._visible:
+            self._visible.append(turn)
         yield Line(text.rstrip(), "user")
         yield Began(turn, message_id, agent)
+
+    def _tell_catch_up(self, turn: Json) -> Iterator[Piece]:
+        if turn.get("catch_up") and not self._told_catch_up:
+            self._told_catch_up = True
+            yield Line(wording.catch_up(turn["agent"], turn["catch_up"]), "note")
 
     def _tool(self, tool: Json) -> Iterator[Piece]:
         if tool["tool_id"] not in self._told_tools:

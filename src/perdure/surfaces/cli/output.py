@@ -8,13 +8,16 @@ import json
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 WIDE_COLUMNS = 72
+GAP_COLUMNS = 3
+PARAGRAPH_COLUMNS = 100
 # Controls of both sets but newline and tab; they could move the cursor, retitle the window or fake a prompt.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -33,27 +36,45 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
+def print_paragraph(text: str) -> None:
+    """Sentences, broken between words where a terminal would break them anywhere."""
+    if sys.stdout.isatty():
+        columns = min(PARAGRAPH_COLUMNS, shutil.get_terminal_size().columns)
+        text = textwrap.fill(text, columns, break_long_words=False, break_on_hyphens=False)
+    click.echo(text)
+
+
 def print_raw(line: bytes) -> None:
     """A JSON line, as the server sent it."""
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """A table; `empty` is what is said instead of one without rows."""
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str, *, figures_from: int | None = None
+) -> None:
+    """A table; `empty` is what is said instead of one without rows. Columns from `figures_from` on hold figures: they
+    end at the same place, and are never cut."""
     if not rows:
         click.echo(empty, err=True)
         return
     cells = [[safe(cell).replace("\n", " ") for cell in row] for row in rows]
-    if sys.stdout.isatty() and shutil.get_terminal_size().columns >= WIDE_COLUMNS:
-        _rich_table(headings, cells)
-        return
     widths = [max(len(row[column]) for row in [headings, *cells]) for column in range(len(headings))]
+    columns = shutil.get_terminal_size().columns
+    needed = WIDE_COLUMNS if figures_from is None else sum(widths) + GAP_COLUMNS * len(widths)
+    figures_from = len(headings) if figures_from is None else figures_from
+    if sys.stdout.isatty() and columns >= needed:
+        _rich_table(headings, cells, figures_from)
+        return
     for row in [[heading.upper() for heading in headings], *cells]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        padded = [
+            cell.ljust(width) if number < figures_from else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        click.echo("  ".join(padded).rstrip())
 
 
-def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], figures_from: int) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -62,7 +83,8 @@ def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, heading in enumerate(headings):
         # The first column is what people copy, so it is never cut.
-        table.add_column(heading, no_wrap=True, overflow="ellipsis" if number else "fold")
+        justify: Literal["left", "right"] = "left" if number < figures_from else "right"
+        table.add_column(heading, no_wrap=True, overflow="ellipsis" if number else "fold", justify=justify)
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
     Console(highlight=False).print(table)
@@ -83,6 +105,15 @@ def duration(milliseconds: float | None) -> str:
     if minutes < 60:
         return f"{minutes} min {seconds} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(count: float) -> str:
+    """Bytes, as people say them."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
 
 
 def age(stamp: str | None) -> str:

@@ -34,6 +34,31 @@ def option_for(prompt: Json, word: str) -> Json:
     raise NotUnderstood("This is not offered. Choose one of: " + offered(prompt))
 
 
+def permission_for(prompt: Json, text: str) -> Json:
+    """The answer for a line of a chat: y, a, n or an option's number; after a no, the reason."""
+    word, _, reason = text.partition(" ")
+    options = prompt["options"]
+    if word.isascii() and word.isdigit() and 1 <= int(word) <= len(options):
+        answer = {"option_id": options[int(word) - 1]["option_id"]}
+    else:
+        known = {"y": "allow", "yes": "allow", "a": "always", "always": "always", "n": "deny", "no": "deny"}
+        if word.lower() not in known or (reason and known[word.lower()] != "deny"):
+            raise NotUnderstood(how_to_answer(prompt))
+        answer = option_for(prompt, known[word.lower()])
+    return answer | ({"reason": reason.strip()} if reason.strip() else {})
+
+
+def how_to_answer(prompt: Json) -> str:
+    if prompt["kind"] == "question":
+        return "Enter a number, or your own words. /skip gives no answer."
+    kinds = [option["kind"] for option in prompt["options"]]
+    if len(set(kinds)) == len(kinds):
+        always = ", a always" if "allow_always" in kinds else ""
+        return f"y allows{always}, n denies (a reason may follow)."
+    numbered = ", ".join(f"{number} {wording.short(one['name'])}" for number, one in enumerate(prompt["options"], 1))
+    return f"Enter a number: {numbered}."
+
+
 def offered(prompt: Json) -> str:
     return ", ".join(f"{option['option_id']} ({safe(option['name'])})" for option in prompt["options"])
 

@@ -30,6 +30,7 @@ from perdure.surfaces.client import Client
     metavar="TOOL[:PATTERN]",
     help="Let the agent use this tool; what is not allowed is denied.",
 )
+@click.option("--fresh", "--fresh-session", is_flag=True, expose_value=False, help="As a run always is.")
 @click.option("--message-id", help="The same id again is the same run, and is done once.")
 @reaching
 def run_command(

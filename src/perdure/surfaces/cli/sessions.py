@@ -58,17 +58,24 @@ def session_table(sessions: list[Json]) -> tuple[list[str], list[list[str]]]:
 @click.command()
 @click.argument("session")
 @click.option("--markdown", is_flag=True, help="The whole transcript as markdown.")
+@click.option("--rewound", is_flag=True, help="The turns that are no longer part of the conversation.")
 @reaching
-def show_command(reach: Reach, session: str, markdown: bool) -> None:
+def show_command(reach: Reach, session: str, markdown: bool, rewound: bool) -> None:
     """Show one session: its state, why it is in it, and its turns.
 
-    SESSION is an id, a unique beginning of one, or `last`.
+    SESSION is an id, a unique beginning of one, or `last`. With --rewound, the turns that were dropped are shown
+    instead; with --json as well, that is the transcript of all turns, each marked.
     """
+    if markdown and rewound:
+        raise click.UsageError("Give --markdown or --rewound, not both.")
     with reach.client() as client:
         session_id = find_session(client, session)
         if markdown:
             text = client.transcript_markdown(session_id)
             click.echo(safe(text) if sys.stdout.isatty() else text, nl=False)
+            return
+        if rewound:
+            show_rewound(client.transcript(session_id, rewound=True), reach.as_json)
             return
         shown = client.session(session_id)
         if reach.as_json:
@@ -85,6 +92,10 @@ def _show(shown: Json, why: Json, prompts: list[Json]) -> None:
     for field in SHOWN_FIELDS:
         if shown.get(field) is not None:
             click.echo(f"  {field.replace('_', ' ')}: {one_line(str(shown[field]), 300)}")
+    origin = shown.get("forked_from")
+    if origin:
+        after = f", after turn {origin['turn']}" if origin.get("turn") else ""
+        click.echo(f"  forked from: {origin['session_id']}{after}")
     timer = why.get("next_timer")
     if timer:
         click.echo(f"  next timer: {timer['timer'].replace('_', ' ')} in {duration(timer['in_s'] * 1000)}")
@@ -96,13 +107,35 @@ def _show(shown: Json, why: Json, prompts: list[Json]) -> None:
             turn["stop_reason"] or "running",
             duration(turn["duration_ms"]) if turn["stop_reason"] else "",
             turn["context"] or "",
+            _told(turn),
             one_line(turn["context_reason"] or "", 60),
         ]
         for turn in shown.get("turns", [])
     ]
-    print_table(["turn", "agent", "end", "time", "context", "reason"], rows, "No turn yet.")
+    print_table(["turn", "agent", "end", "time", "context", "told", "reason"], rows, "No turn yet.")
     for prompt in prompts:
         click.echo(f"\n{wording.prompt(prompt)}\n  perdure answer {shown['id']} {prompt['prompt_id']}")
+
+
+def _told(turn: Json) -> str:
+    """What the agent was told besides the message, where that is neither nothing nor everything."""
+    counts = (("catch_up", "missed"), ("digested", "in short"), ("left_out", "left out"))
+    return ", ".join(f"{turn[name]} {what}" for name, what in counts if turn.get(name))
+
+
+def show_rewound(transcript: Json, as_json: bool) -> None:
+    """What was asked and answered in the turns that are no longer visible."""
+    if as_json:
+        print_json(transcript)
+        return
+    gone = [turn for turn in transcript["turns"] if turn["rewound"]]
+    if not gone:
+        click.echo("All turns are part of the conversation.", err=True)
+    for turn in gone:
+        click.echo(f"Turn {turn['turn']}, {turn['agent']}, {turn['started_at']}")
+        click.echo(f"You: {safe((turn['message'] or {}).get('text', ''))}")
+        answer = "".join(part["text"] for part in turn["parts"] if part["type"] == "text")
+        click.echo(safe(answer).strip() + "\n")
 
 
 @click.command()

@@ -1,6 +1,6 @@
-"""The words for tools, prompts, plans and ends: one line where one is enough. Pure.
+"""The words for tools, prompts, plans, changes of history and ends: one line where one is enough. Pure.
 
-Above: narration.py, prompts.py, chat. Below: output.py's figures.
+Above: narration.py, prompts.py, histories.py, chat. Below: output.py's figures.
 """
 
 import difflib
@@ -8,6 +8,7 @@ import json
 from datetime import datetime
 from typing import Any
 
+from perdure.core.digest import in_words
 from perdure.surfaces.cli.output import duration, one_line
 
 Json = dict[str, Any]
@@ -114,6 +115,41 @@ def resolved(by: str, outcome: str) -> str:
     who = {"person": "by a person", "rule": "by a rule", "agent": "by the agent", "server": ""}.get(by, f"by {by}")
     words = {"agent_lost": "closed, its agent is gone", "withdrawn": "withdrawn", "discarded": "discarded"}
     return f"{words.get(outcome, outcome).capitalize()} {who}".strip() + "."
+
+
+def dropped(turns: list[int]) -> str:
+    return f"{in_words(turns).capitalize()} no longer part of the conversation."
+
+
+def history_changed(data: Json, known: list[int]) -> str:
+    """What was changed, and who hears of it. `known` are the turns from the changed one on, as far as one knows."""
+    turn, change = data["turn"], data["change"]
+    if change == "retry":
+        after = [number for number in known if number > turn]
+        return f"Turn {turn} is tried again." + (f" {dropped(after)}" if after else "")
+    if change == "edit":
+        what = f'The message of turn {turn} is now "{short(data.get("text") or "")}".'
+    elif turn in known:
+        what = dropped(known)
+    else:
+        what = f"Turn {turn} and all after it are no longer part of the conversation."
+    bumped = data.get("bumped") or []
+    if not bumped:
+        return what
+    who = bumped[0] if len(bumped) == 1 else f"{', '.join(bumped[:-1])} and {bumped[-1]}"
+    told = "is" if len(bumped) == 1 else "are"
+    return f"{what} {who} {told} told the conversation anew with the next message."
+
+
+def catch_up(agent: str, count: int) -> str:
+    return f"{agent} is told the {'turn' if count == 1 else f'{count} turns'} that it missed."
+
+
+def context_fallback(data: Json) -> str:
+    if data.get("shorter"):
+        reason = short(str(data["reason"]).removeprefix("too_long: "))
+        return f"The conversation was too long for the agent ({reason}). It is told less of it, in the same turn."
+    return f"The agent's own session could not be used, it was given the transcript: {data['reason']}"
 
 
 def finished(stop_reason: str) -> str:

@@ -1,0 +1,187 @@
+"""The commands that change a conversation or say what the next turn would do, against a real server."""
+
+import json
+import re
+import sys
+
+from tests.surfaces.conftest import ServerProcess
+from tests.surfaces.terminal import Terminal
+
+
+def session_with(server: ServerProcess, *texts: str) -> str:
+    """A session with these messages, each answered."""
+    begun = server.run("send", "--wait", "--json", "--new", texts[0])
+    assert begun.returncode == 0, begun.stderr
+    session = str(json.loads(begun.stdout.splitlines()[0])["session_id"])
+    for text in texts[1:]:
+        assert server.run("send", "--wait", session, text).returncode == 0
+    return session
+
+
+def messages(server: ServerProcess, session: str) -> list[str]:
+    with server.client() as client:
+        return [turn["message"]["text"] for turn in client.transcript(session)["turns"]]
+
+
+def test_edit_names_a_turn_by_its_number_by_its_message_or_means_the_last_one(server: ServerProcess) -> None:
+    session = session_with(server, "say one", "say two")
+    edited = server.run("edit", session[:9], "1", "say", "uno")
+    assert edited.returncode == 0
+    assert f"The message of turn 1 has its new text. Its answer stays; `perdure retry {session} 1`" in edited.stdout
+    assert server.run("edit", "last", "-", stdin="say 2\nsay 3").returncode == 0
+    assert messages(server, session) == ["say uno", "say 2\nsay 3"]
+    message_id = json.loads(server.run("show", "--json", session).stdout)["turns"][0]["message_id"]
+    edited = server.run("edit", "--json", session, message_id, "say eins")
+    assert json.loads(edited.stdout)["revision"] == 3
+    assert messages(server, session)[0] == "say eins"
+    assert server.run("send", "--wait", session, "recall").stdout.splitlines()[1] == '- "say eins"'
+
+
+def test_edit_without_a_text_opens_the_editor(server: ServerProcess) -> None:
+    session = session_with(server, "say one")
+    script = server.folder / "editor.py"
+    script.write_text(
+        "import pathlib, sys\np = pathlib.Path(sys.argv[1])\np.write_text(p.read_text().strip() + ' more\\n')\n"
+    )
+    environment = {**server.environment, "VISUAL": f"{sys.executable} {script}"}
+    with Terminal(server.command("edit", session), environment, server.folder) as terminal:
+        assert terminal.wait_end() == 0, terminal.text
+    assert messages(server, session) == ["say one more"]
+    with Terminal(server.command("edit", session), {**environment, "VISUAL": "true"}, server.folder) as terminal:
+        assert terminal.wait_end() == 1
+        assert "Nothing was changed." in terminal.text
+
+
+def test_edit_says_what_is_missing(server: ServerProcess) -> None:
+    session = session_with(server, "say one")
+    nothing = server.run("edit", session, "1")
+    assert nothing.returncode == 2 and "Give a text" in nothing.stderr
+    nowhere = server.run("edit", session, "7", "say seven")
+    assert nowhere.returncode == 1 and f"There is no turn 7. `perdure show {session}` lists" in nowhere.stderr
+    with server.client() as client:
+        empty = client.create_session()["id"]
+    assert "Send a message first." in server.run("edit", empty, "text").stderr
+    assert "Send a message first." in server.run("retry", empty).stderr
+
+
+def test_rewind_says_what_was_dropped_and_show_still_has_it(server: ServerProcess) -> None:
+    session = session_with(server, "say one", "say two", "say three")
+    rewound = server.run("rewind", "last", "2")
+    assert rewound.stdout == (
+        "Turns 2 to 3 are no longer part of the conversation. "
+        f"They stay in the log: `perdure show {session} --rewound`.\n"
+    )
+    shown = server.run("show", session, "--rewound").stdout
+    assert re.findall("^(Turn .|You: .*|two|three|one)", shown, re.MULTILINE) == [
+        "Turn 2", "You: say two", "two", "Turn 3", "You: say three", "three",
+    ]  # fmt: skip
+    every = json.loads(server.run("show", session, "--rewound", "--json").stdout)["turns"]
+    assert [turn["rewound"] for turn in every] == [False, True, True]
+    refused = server.run("rewind", session, "3")
+    assert refused.returncode == 1 and "(not_found)" in refused.stderr
+    assert server.run("rewind", session, "0").returncode == 2
+    assert json.loads(server.run("rewind", session, "1", "--json").stdout)["turns"] == []
+
+
+def test_show_has_nothing_rewound_where_nothing_was(server: ServerProcess) -> None:
+    session = session_with(server, "say one")
+    shown = server.run("show", session, "--rewound")
+    assert (shown.stdout, shown.stderr) == ("", "All turns are part of the conversation.\n")
+    assert server.run("show", session, "--rewound", "--markdown").returncode == 2
+
+
+def test_retry_writes_the_answer_of_the_last_turn_or_of_the_one_that_is_named(server: ServerProcess) -> None:
+    session = session_with(server, "say one", "say two")
+    again = server.run("retry", "last")
+    assert (again.returncode, again.stdout) == (0, "two\n")
+    assert again.stderr == "perdure: Turn 2 is tried again.\n"
+    other = server.run("retry", session, "1", "--text", "-", "--agent", "rehearsal-stream", stdin="recall")
+    assert other.stdout.splitlines() == ["recall 1", '- "recall"']
+    assert other.stderr == "perdure: Turn 1 is tried again. Turn 3 is no longer part of the conversation.\n"
+    events = [json.loads(line)["type"] for line in server.run("retry", session, "--json").stdout.splitlines()]
+    assert (events[0], events[-1]) == ("user_message", "turn_end")
+    assert server.run("retry", session, "--text", " ").returncode == 2
+    failed = server.run("retry", session, "--text", "crash")
+    assert failed.returncode == 1 and "The turn failed." in failed.stderr
+
+
+def test_fork_prints_the_new_session(server: ServerProcess) -> None:
+    session = session_with(server, "say one", "say two")
+    fork = server.run("fork", session, "1").stdout.strip()
+    assert fork != session
+    assert messages(server, fork) == ["say one"]
+    assert f"  forked from: {session}, after turn 1\n" in server.run("show", fork).stdout
+    other = json.loads(server.run("fork", session, "--agent", "rehearsal-stream", "--json").stdout)
+    assert (other["agent"], other["turn_count"]) == ("rehearsal-stream", 2)
+    assert "(not_found)" in server.run("fork", session, "5").stderr
+
+
+def test_plan_says_in_words_what_the_next_turn_would_do(server: ServerProcess) -> None:
+    session = session_with(server, "say one", "say two")
+    plan = server.run("plan", session).stdout
+    assert plan.startswith("rehearsal goes on in its running process, which holds the conversation. It is sent the")
+    assert re.search(r"^confirmed +yes +its last turn ended by the agent's own word$", plan, re.MULTILINE)
+    fresh = server.run("plan", session, "--fresh-session").stdout
+    assert re.match(
+        r"rehearsal begins anew and is told the conversation, because you ask for it. "
+        r"That is 2 turns \(about \d+ tokens, \d+ B\)\.\n\nGUARD ",
+        fresh,
+    )
+    assert json.loads(server.run("plan", session, "--agent", "rehearsal-stream", "--json").stdout)["context"] == "fresh"
+    server.run("send", "--wait", session, "--agent", "rehearsal-stream", "say three")
+    back = server.run("plan", session, "--agent", "rehearsal").stdout
+    assert re.match(r"rehearsal opens its own session \S+ again. It missed turn 3, and is told of that", back)
+    server.run("edit", session, "1", "say uno")
+    assert "because what its own session holds was changed since." in server.run("plan", session).stdout
+    server.run("rewind", session, "1")
+    assert server.run("plan", session).stdout.startswith("rehearsal-stream begins with the message alone")
+
+
+def test_usage_is_an_aligned_table_with_its_sum(server: ServerProcess) -> None:
+    session = session_with(server, "usage 1234567 20\nsay one")
+    session_with(server, "usage 3 4\nsay one")
+    shown = server.run("usage", "--by", "session").stdout.splitlines()
+    assert shown[0].split() == ["SESSION", "TURNS", "FRESH", "TOKENS", "IN", "TOKENS", "OUT", "SENT", "TIME"]
+    assert len(shown) == 4 and len({len(line) for line in shown}) == 1
+    total = next(line for line in shown if line.startswith("total"))
+    assert re.match(r"total +2 +2 +1,234,570 +24 +\d+ B +\d\.\d s$", total)
+    mine = server.run("usage", "--by", "project,agent", "--session", session[:9]).stdout.splitlines()
+    assert mine[1].startswith("(no project)  rehearsal ") and "1,234,567" in mine[1]
+    assert json.loads(server.run("usage", "--json", "--since", "2020-01-01").stdout)["group_by"] == ["day"]
+    none = server.run("usage", "--project", "nowhere")
+    assert (none.returncode, none.stdout, none.stderr) == (0, "", "There is no such turn.\n")
+    wrong = server.run("usage", "--by", "moon")
+    assert wrong.returncode == 1 and "(invalid)" in wrong.stderr
+
+
+def test_fresh_has_both_its_spellings_wherever_it_is_offered(server: ServerProcess) -> None:
+    session = session_with(server, "say one")
+    for spelling in ("--fresh", "--fresh-session"):
+        assert server.run("send", "--wait", spelling, session, "say two").returncode == 0
+        assert server.run("chat", spelling, session, stdin="say three\n").returncode == 0
+        assert '"fresh_requested"' in server.run("plan", spelling, "--json", session).stdout
+        assert server.run("run", spelling, "say alone").stdout == "alone\n"
+    turns = json.loads(server.run("show", "--json", session).stdout)["turns"]
+    assert [turn["context_reason"] for turn in turns[1:]] == ["fresh_requested"] * 4
+    assert server.run("retry", session, "--fresh-session").stdout == "three\n"
+
+
+def test_send_and_show_tell_of_turns_that_the_agent_missed(server: ServerProcess) -> None:
+    session = session_with(server, "say one")
+    server.run("send", "--wait", session, "--agent", "rehearsal-stream", "say two")
+    back = server.run("send", "--wait", session, "--agent", "rehearsal", "say three")
+    assert (back.stdout, back.stderr) == ("three\n", "- rehearsal is told the turn that it missed.\n")
+    assert re.search(r"^3 +rehearsal .* resumed +1 missed ", server.run("show", session).stdout, re.MULTILINE)
+
+
+def test_watch_tells_changes_and_begins_with_the_last_turn_that_is_left(server: ServerProcess) -> None:
+    session = session_with(server, "say one", "say two", "say three")
+    server.run("edit", session, "2", "say deux")
+    server.run("rewind", session, "3")
+    server.run("stop", session)
+    told = server.run("watch", session, "--from", "0").stdout
+    changed = (
+        '- The message of turn 2 is now "say deux". rehearsal is told the conversation anew with the next message.'
+    )
+    assert f"three\n{changed}\n- Turn 3 is no longer part of the conversation." in told
+    assert "You: say deux\ntwo\n" in server.run("watch", session).stdout
