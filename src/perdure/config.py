@@ -98,6 +98,9 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
         Literal["normal", "full"], Meta(description="`full` survives a power cut, and costs throughput.")
     ] = "normal"
     max_message_bytes: Annotated[int, Meta(ge=1, description="A larger message or request is refused (413).")] = MIB
+    max_attachment_bytes: Annotated[
+        int, Meta(ge=0, description="Files that are sent inside a message, all together. More is refused (413).")
+    ] = 10 * MIB
     allowed_hosts: Annotated[
         list[str], Meta(description="Host names besides this machine's own under which the server may be reached.")
     ] = []

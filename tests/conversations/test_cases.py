@@ -1,6 +1,7 @@
 """When a turn goes on in the agent's own session, and when it does not: each case with both halves, what the agent was
 asked to open and what its model was really given. A case that opens nothing again tells all; never neither."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.harness import LiveServer
 from tests.model.server import running
 
 pytestmark = pytest.mark.timeout(300)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 @pytest.fixture(params=FAMILIES, ids=lambda family: family.name)
@@ -232,3 +234,14 @@ def test_a_fork_resumes_nothing_and_is_told_the_history_up_to_its_turn(stage: St
     starts_over(stage, forked, "say three", ["say one"], "no_native_session")
     stage.say(session, "say four")
     assert stage.held(session) == ["say one", "say two", "say four"]
+
+
+def test_a_picture_that_comes_with_a_message_is_seen_once_and_then_only_named(stage: Stage) -> None:
+    session = stage.session()
+    picture = {"name": "shot.png", "mime_type": "image/png", "data": PIXEL}
+    stage.say(session, "say one", attachments=[picture])
+    if stage.model is not None:
+        assert '"image"' in json.dumps(stage.model.log.asked[-1].body["messages"])
+    starts_over(stage, session, "say two", ["say one"], "fresh_requested", fresh=True)
+    _, told, _ = stage.newest()
+    assert told[0].note == "attached: shot.png"

@@ -84,7 +84,8 @@ def test_the_budget_is_as_set_or_half_of_what_the_model_holds_and_a_quarter_each
 def test_numbers_are_said_as_people_say_them() -> None:
     assert in_words([3]) == "turn 3 is"
     assert in_words([1, 2, 3]) == "turns 1 to 3 are"
-    assert in_words([9, 1, 2, 5]) == "turns 1 to 2, 5 and 9 are"
+    assert in_words([9, 1, 2, 5]) == "turns 1, 2, 5 and 9 are"
+    assert in_words([1, 2]) == "turns 1 and 2 are"
 
 
 def test_other_scripts_count_for_more_than_english() -> None:

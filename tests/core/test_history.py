@@ -154,8 +154,8 @@ def test_what_is_not_told_as_it_was_is_recorded_with_the_turn() -> None:
     [event] = stage.see(ob.Told(2, (3, 4), (1, 2), 180))
     assert isinstance(event, ev.HistoryShortened)
     assert event.message == (
-        "The conversation is too long for beta to be told as it is: turns 1 to 2 are left out, "
-        "turns 3 to 4 are told in short form."
+        "The conversation is too long for beta to be told as it is: turns 1 and 2 are left out, "
+        "turns 3 and 4 are told in short form."
     )
     assert stage.state.turn is not None
     assert (stage.state.turn.digested, stage.state.turn.left_out) == (2, 2)

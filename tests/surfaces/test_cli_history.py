@@ -4,7 +4,7 @@ import json
 import re
 import sys
 
-from tests.surfaces.conftest import ServerProcess
+from tests.surfaces.conftest import ROOT, ServerProcess
 from tests.surfaces.terminal import Terminal
 
 
@@ -172,6 +172,26 @@ def test_send_and_show_tell_of_turns_that_the_agent_missed(server: ServerProcess
     back = server.run("send", "--wait", session, "--agent", "rehearsal", "say three")
     assert (back.stdout, back.stderr) == ("three\n", "- rehearsal is told the turn that it missed.\n")
     assert re.search(r"^3 +rehearsal .* resumed +1 missed ", server.run("show", session).stdout, re.MULTILINE)
+
+
+def test_send_plan_and_show_tell_of_a_conversation_that_is_too_long_for_the_agent(server: ServerProcess) -> None:
+    command = json.dumps([sys.executable, "-m", "perdure.rehearsal", "--acp"])
+    env = f'{{ PYTHONPATH = "{ROOT / "src"}", PERDURE_REHEARSAL_CONTEXT = "1000" }}'
+    agent = f'[agents.small]\ndriver = "acp"\ncommand = {command}\nenv = {env}\ntranscript_tokens = 2000\n'
+    (server.data / "perdure.toml").write_text(agent)
+    lines = "".join(f"say {'word ' * 80}{number}\n" for number in range(8))
+    with server.client() as client:
+        client.reload_agents()
+    assert server.run("chat", stdin=lines).returncode == 0
+    assert re.search(
+        r"That is 8 turns \(about 1,\d+ tokens, .* kB\)\.", server.run("plan", "last", "--agent", "small").stdout
+    )
+    sent = server.run("send", "--wait", "last", "--agent", "small", "say on")
+    assert sent.stdout == "on\n"
+    assert "- The conversation was too long for the agent (" in sent.stderr
+    assert "- The conversation is too long for small to be told as it is: turns 1 to " in sent.stderr
+    assert re.search(r"^9 +small .* \d in short.* too_long", server.run("show", "last").stdout, re.MULTILINE)
+    assert re.search(r"\); turns? 1.* told in short form\.\n", server.run("plan", "last", "--fresh").stdout)
 
 
 def test_watch_tells_changes_and_begins_with_the_last_turn_that_is_left(server: ServerProcess) -> None:

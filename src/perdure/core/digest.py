@@ -97,9 +97,13 @@ def in_words(turns: Iterable[int]) -> str:
             ranges[-1][1] = number
         else:
             ranges.append([number, number])
-    words = [str(first) if first == last else f"{first} to {last}" for first, last in ranges]
+    words = [word for first, last in ranges for word in _range(first, last)]
     joined = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
     return f"turn {joined} is" if len(numbers) == 1 else f"turns {joined} are"
+
+
+def _range(first: int, last: int) -> list[str]:
+    return [f"{first} to {last}"] if last > first + 1 else [str(number) for number in range(first, last + 1)]
 
 
 def _cost(entries: Sequence[Entry]) -> int:

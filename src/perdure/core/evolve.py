@@ -51,7 +51,8 @@ def created(event: ev.SessionCreated) -> Session:
 
 
 def _user_message(state: Session, event: ev.UserMessage) -> None:
-    state.last_active_at = event.at
+    # A history that was taken over is older than its session.
+    state.last_active_at = max(state.last_active_at, event.at)
 
 
 def _turn_start(state: Session, event: ev.TurnStart) -> None:
@@ -59,7 +60,7 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
     state.phase = "working"
     if event.agent != state.agent:
         _switch_agent(state, event.agent)
-    state.started_at = state.started_at or event.at
+    state.started_at = state.started_at or max(state.created_at, event.at)
     state.last_turn = number
     state.turn_count += 1
     state.error = None
@@ -156,7 +157,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
         state.phase = "idle"
     state.abort_reason = None
     state.abort_requested_at = None
-    state.last_active_at = event.at
+    state.last_active_at = max(state.last_active_at, event.at)
 
 
 def _unanswered(state: Session, turn: Turn) -> None:

@@ -279,7 +279,7 @@ def snapshot(state: Session, view: TurnView, seq: int, turns: list[dict[str, Any
         "type": "snapshot",
         "at": now,
         "session_id": state.id,
-        "turn": state.turn.turn if state.turn else None,
+        "turn": state.turn.turn if state.turn else view.turn,
         "session": {**public_session(state, seq), "turns": turns},
         "visible_turns": visible_turns(state),
         "message": view.message,

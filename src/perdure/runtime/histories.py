@@ -22,7 +22,6 @@ from perdure.core.transcript import History, markdown
 from perdure.core.turns import plan_turn
 from perdure.core.view import public_turn
 from perdure.runtime.log import READ_BATCH, READ_BYTES, Journal
-from perdure.runtime.orders import Orders
 from perdure.runtime.outgoing import Outgoing
 
 if TYPE_CHECKING:
@@ -147,6 +146,9 @@ class Histories:
             permissions=tuple(state.permissions),
         )
         decision = create(command, self._host.world(state))
+        for event in events:
+            if isinstance(event, ev.UserMessage):
+                event.attachments = self._host.enclosures.copy(session_id, command.session_id, event.attachments)
         take_over(decision, events, wanted)
         decision.state.agent = command.agent
         made = await self._log.create(decision)
@@ -188,9 +190,7 @@ class Histories:
         world = self._host.world(state)
         plan = plan_turn(state, agent, fresh, world)
         untold = missing(state.visible, agent, world.scope, plan.seen)
-        host = self._host
-        orders = Orders(journal, host.history, host.start_defaults, host.instructions, host.transcript_tokens)
-        prompt = await orders.composed(agent, plan.context, untold, "")
+        prompt = await self._host.orders(journal).composed(agent, plan.context, untold, "")
         return {
             "agent": agent,
             "context": plan.context,

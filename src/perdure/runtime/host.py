@@ -32,9 +32,11 @@ from perdure.runtime.agents import Agents
 from perdure.runtime.attachment import READ_BYTES, Attachment
 from perdure.runtime.clocks import Clocks
 from perdure.runtime.compactor import Compactor
+from perdure.runtime.enclosures import Enclosures
 from perdure.runtime.launch import Launch, LaunchLimits
 from perdure.runtime.log import READ_BATCH, Journal, Log
 from perdure.runtime.log import READ_BYTES as LOG_READ_BYTES
+from perdure.runtime.orders import Orders
 from perdure.runtime.projects import Projects
 from perdure.runtime.retiring import RETIRE_EXTRA_S, Retiring
 from perdure.runtime.runner import Runner
@@ -61,6 +63,7 @@ class Host:
         self.runners: dict[str, Runner] = {}
         self.disk_full_at: float | None = None
         self.on_fenced: Callable[[], None] | None = None
+        self.enclosures = Enclosures(data / "attachments", config.server.max_attachment_bytes)
         self.compactor = Compactor(log)
         self.retiring = Retiring(self)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -328,6 +331,16 @@ class Host:
 
     def new_launch_id(self) -> str:
         return f"{self._install_id}-{secrets.token_hex(6)}"
+
+    def orders(self, journal: Journal) -> Orders:
+        return Orders(
+            journal,
+            self.history,
+            self.start_defaults,
+            self.instructions,
+            self.transcript_tokens,
+            self.enclosures.shown,
+        )
 
     # Runners -------------------------------------------------------------------------------------------------------
 

@@ -242,8 +242,13 @@ class Journal:
                 # The running turn is newer in memory, and may have begun while the rows were read.
                 running = public_turn(current)
                 turns = [turn for turn in turns if turn["turn"] != running["turn"]] + [running]
-            seq = self.last_seq
-            body = _json.encode(snapshot(self.state, self.view, seq, turns, self.log.stamp()))
+            view, seq = self.view, self.last_seq
+            if current is None and turns:
+                # The last turn was rewound: the one before it is read again.
+                view = await self.log.view_of(self.state.id, turns[-1]["turn"], seq)
+            if seq != self.last_seq:
+                return await self.snapshot_frame()
+            body = _json.encode(snapshot(self.state, view, seq, turns, self.log.stamp()))
             self._snapshot = (seq, self.log.frame(seq, "snapshot", body))
         return self._snapshot
 
@@ -344,6 +349,16 @@ class Log:
                     journal.view.fold(ev.decode(row.body))
             position = batch[-1].seq
         return journal
+
+    async def view_of(self, session_id: str, turn: int, upto: int) -> TurnView:
+        """A turn as it looked at this position."""
+        view, position = TurnView(turn), 0
+        while batch := await self.store.read(session_id, position, limit=READ_BATCH, upto=upto, max_bytes=READ_BYTES):
+            for row in batch:
+                if row.turn == turn:
+                    view.fold(ev.decode(row.body))
+            position = batch[-1].seq
+        return view
 
     async def record(
         self,

@@ -17,6 +17,8 @@ from perdure.runtime.log import Journal
 Defaults = Callable[[Session, str], tuple[str | None, str | None, dict[str, Any]]]
 """(session, agent): the model, mode and options with which the agent starts."""
 
+Attachments = tuple[dict[str, Any], ...]
+
 
 class Orders:
     def __init__(
@@ -26,12 +28,14 @@ class Orders:
         defaults: Defaults,
         instructions: Callable[[Session], str],
         budget: Callable[[Session, str], int],
+        shown: Callable[[str, Attachments], Attachments],
     ) -> None:
         self._journal = journal
         self._history = history
         self._defaults = defaults
         self._instructions = instructions
         self._budget = budget
+        self._shown = shown
 
     async def of(self, event: ev.Event) -> list[Order]:
         state, turn = self._journal.state, self._journal.state.turn
@@ -72,7 +76,7 @@ class Orders:
             turn=turn.turn,
             message_id=turn.message_id,
             text=prompt.text,
-            attachments=tuple(message["attachments"]),
+            attachments=self._shown(state.id, tuple(message["attachments"])),
             told=Told(turn.turn, short.digested, short.left_out, short.tokens) if shortened else None,
         )
 

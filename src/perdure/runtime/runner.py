@@ -26,7 +26,6 @@ from perdure.runtime.attachment import Attachment
 from perdure.runtime.launch import Launch, LaunchSpec
 from perdure.runtime.log import READ_BATCH, READ_BYTES, Journal
 from perdure.runtime.mending import Mending
-from perdure.runtime.orders import Orders
 from perdure.runtime.patience import Patience
 from perdure.runtime.starting import not_ready_yet, plan_start
 
@@ -56,7 +55,7 @@ class Runner:
         self._patience = Patience(host.settings, host.log.now())
         self._mending = Mending(self)
         self._long_orphan = False
-        self._orders = Orders(journal, host.history, host.start_defaults, host.instructions, host.transcript_tokens)
+        self._orders = host.orders(journal)
         journal.follower = self._follow
         self.task: asyncio.Task[None] | None = None
 

@@ -4,9 +4,11 @@ Above: surfaces. Below: the log, the host, agents and projects. Each verb checks
 the machine, and returns plain values.
 """
 
+import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,10 +120,25 @@ class Sessions:
         if message is None:
             return await self.log.create(decision), {}
         message_id = message.message_id or new_id("m")
-        first = decide(decision.state, submission(message, message_id), self.host.world(decision.state))
-        first.events[:0] = decision.events
         slip = Slip(message, message_id)
-        return await self.log.create(first, receipt=slip.receipt), slip.answer
+        async with self._enclosed(command.session_id, message) as enclosed:
+            first = decide(decision.state, submission(enclosed, message_id), self.host.world(decision.state))
+            first.events[:0] = decision.events
+            return await self.log.create(first, receipt=slip.receipt), slip.answer
+
+    @contextlib.asynccontextmanager
+    async def _enclosed(self, session_id: str, message: Outgoing, *, again: bool = False) -> AsyncIterator[Outgoing]:
+        """The message with its files kept; they are gone again if it is not taken. `again`: they are kept already."""
+        if again or not message.attachments:
+            yield message
+            return
+        enclosures = self.host.enclosures
+        kept = await asyncio.to_thread(enclosures.keep, session_id, message.attachments)
+        try:
+            yield msgspec.structs.replace(message, attachments=kept)
+        except BaseException:
+            enclosures.take_back(session_id, kept)
+            raise
 
     def place(self, given: str | None, workdir: str | None, agent: str | None) -> tuple[str | None, str | None, str]:
         """The project, the directory and the agent that are meant."""
@@ -186,12 +203,12 @@ class Sessions:
         if journal.state.phase == "idle":
             await self.agents.ready(message.agent or journal.state.agent)
             room = self.host.slots.taken(session_id, journal.state.project, journal.state.workdir)
-        command: cmd.Command = submission(message, message_id)
-        if retry is not None:
-            command = resubmission(message, message_id, retry)
         slip = Slip(message, message_id)
         try:
-            async with room:
+            async with room, self._enclosed(session_id, message, again=retry is not None) as enclosed:
+                command: cmd.Command = submission(enclosed, message_id)
+                if retry is not None:
+                    command = resubmission(enclosed, message_id, retry)
                 await self.log.record(
                     session_id, lambda state: decide(state, command, self.host.world(state)), receipt=slip.receipt
                 )
@@ -230,7 +247,9 @@ class Sessions:
             raise Refused("invalid", "text must not be empty.")
         limit = self.host.settings.max_message_bytes
         size = len(message.text.encode("utf-8", "surrogatepass"))
-        size += len(msgspec.json.encode(message.attachments)) if message.attachments else 0
+        # Files inside of it are counted on their own.
+        named = [{name: value for name, value in each.items() if name != "data"} for each in message.attachments]
+        size += len(msgspec.json.encode(named)) if named else 0
         if size > limit:
             raise Refused("too_large", f"The message is larger than max_message_bytes ({limit}). Send a file instead.")
 
@@ -275,6 +294,7 @@ class Sessions:
         self.log.journals.pop(session_id, None)
         await self.log.store.erase(session_id, self.log.generation)
         await self.workspaces.erase(session_id, journal.state.workdir)
+        await asyncio.to_thread(self.host.enclosures.erase, session_id)
 
     # Prompts and settings --------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ def test_what_was_rewound_is_out_of_sight_but_not_gone(server: LocalServer) -> N
     assert server.get("/api/sessions?q=hiddenword")["sessions"] == []
     with server.watch(session) as viewer:
         snapshot = next(viewer.frames())[2]
-    assert (snapshot["visible_turns"], snapshot["turn"], snapshot["text"]) == ([1], None, "")
+    assert (snapshot["visible_turns"], snapshot["turn"], snapshot["text"]) == ([1], 1, "one")
     server.let_go(session)
     assert server.recalled(session) == ["say one"]
     assert [turn["turn"] for turn in server.session(session)["turns"]] == [1, 4]
@@ -124,6 +124,7 @@ def test_a_fork_has_the_history_and_lives_on_its_own(server: LocalServer) -> Non
     forked = made["id"]
     assert made["forked_from"] == {"session_id": session, "turn": 2}
     assert (made["state"], made["turn_count"], made["native_session_id"], made["labels"]) == ("idle", 2, None, ["a"])
+    assert made["last_active_at"] >= made["created_at"] > server.session(session)["last_active_at"]
     assert (made["workdir"], made["title"]) == (server.session(session)["workdir"], server.session(session)["title"])
     ours, theirs = server.transcript(session)[:2], server.transcript(forked)
     assert [turn["message"]["text"] for turn in theirs] == ["say won", ours[1]["message"]["text"]]

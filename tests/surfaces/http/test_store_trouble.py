@@ -128,9 +128,13 @@ def test_a_folder_that_can_not_be_made_is_told_in_a_sentence(make_server: Make) 
 
 
 def test_attachments_count_as_part_of_a_message(make_server: Make) -> None:
-    server = make_server(max_message_bytes=10_000)
+    server = make_server(max_message_bytes=10_000, max_attachment_bytes=5_000)
     session = server.create()
-    attachments = [{"type": "image", "data": "x" * 9_000}]
+    attachments = [{"path": "/tmp/" + "x" * 9_000}]
     body = {"text": "say " + "x" * 2_000, "attachments": attachments}
+    large = {"text": "say it", "attachments": [{"name": "a.bin", "data": "QUJD" * 2_000}]}
     for path in (f"/api/sessions/{session}/messages", "/api/messages"):
         assert is_problem(server.http.post(path, json=body), 413, "too_large")
+        refused = server.http.post(path, json=large)
+        assert is_problem(refused, 413, "too_large") and "max_attachment_bytes" in refused.json()["error"]
+    assert not list(server.data.glob("attachments/**/*"))

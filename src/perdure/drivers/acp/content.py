@@ -93,10 +93,13 @@ def whole(value: Any) -> int | None:
     return int(value) if 0 <= value < 2**53 else None
 
 
-def prompt_blocks(order: SendPrompt) -> list[dict[str, Any]]:
-    """Text and links: the two kinds of block that every agent must take."""
+def prompt_blocks(order: SendPrompt, *, pictures: bool = False) -> list[dict[str, Any]]:
+    """Text and links, the two kinds of block that every agent must take; and pictures, if this one takes them."""
     blocks: list[dict[str, Any]] = [{"type": "text", "text": order.text}] if order.text else []
     for attachment in order.attachments:
+        if pictures and isinstance(attachment.get("data"), str) and isinstance(attachment.get("mime_type"), str):
+            blocks.append({"type": "image", "data": attachment["data"], "mimeType": attachment["mime_type"]})
+            continue
         path, uri = attachment.get("path"), attachment.get("uri")
         if not isinstance(uri, str) and isinstance(path, str):
             uri = "file://" + quote(path, errors="replace")

@@ -59,7 +59,8 @@ class Turns:
         state = self._state
         while state.held and state.phase == "open" and not state.settling and state.running is None:
             order = state.held.pop(0)
-            blocks = content.prompt_blocks(order)
+            takes = state.capabilities.get("promptCapabilities")
+            blocks = content.prompt_blocks(order, pictures=isinstance(takes, dict) and takes.get("image") is True)
             if blocks:
                 line = self._out.request("session/prompt", {"sessionId": state.session_id, "prompt": blocks})
                 state.running = Running(turn=order.turn, input_bytes=len(line), cost_before_usd=state.cost_usd)

@@ -34,7 +34,7 @@ def prompt(order: SendPrompt, commands: list[str]) -> str | list[dict[str, Any]]
     text, images = order.text, []
     mentions = []
     for attachment in order.attachments:
-        data, media_type = attachment.get("data"), attachment.get("media_type")
+        data, media_type = attachment.get("data"), attachment.get("mime_type") or attachment.get("media_type")
         place = attachment.get("path") or attachment.get("uri")
         if isinstance(data, str) and media_type in IMAGES:
             source = {"type": "base64", "media_type": media_type, "data": data}

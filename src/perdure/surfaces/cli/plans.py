@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from perdure.core.digest import in_words
+from perdure.core.digest import in_words, shortened_words
 from perdure.surfaces.cli.output import one_line, print_json, print_paragraph, print_table, size
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
 
@@ -63,10 +63,8 @@ def plan_words(plan: Json) -> str:
 def _told_anew(plan: Json, turns: int) -> str:
     if not turns:
         return "There is no turn to tell."
-    parts = [f"{in_words(plan['digested'])} told in short form"] if plan["digested"] else []
-    parts += [f"{in_words(plan['left_out'])} left out"] if plan["left_out"] else []
-    shortened = f"; {', '.join(parts)}" if parts else ""
-    return f"That is {_turns(turns)}{_weight(plan)}{shortened}."
+    shortened = shortened_words(plan["digested"], plan["left_out"])
+    return f"That is {_turns(turns)}{_weight(plan)}{f'; {shortened}' if shortened else ''}."
 
 
 def _told_besides(plan: Json, turns: int) -> str:

@@ -49,6 +49,7 @@ def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
     app.state.creating = WeakValueDictionary()
     app.state.access = access
     app.state.max_message_bytes = sessions.host.settings.max_message_bytes
+    app.state.max_attachment_bytes = sessions.host.settings.max_attachment_bytes
     return Guard(app, access, PAGE_FILES)
 
 

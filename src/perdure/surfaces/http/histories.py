@@ -2,9 +2,10 @@
 calls one verb."""
 
 import asyncio
+import mimetypes
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 
 from perdure.runtime.sessions import Import
 from perdure.surfaces.http import bodies
@@ -12,6 +13,7 @@ from perdure.surfaces.http.handlers import verbs
 from perdure.surfaces.http.requests import body_of, reply
 
 IMPORT_MAX_BYTES = 128 * 1024 * 1024
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 USAGE_FILTERS = ("since", "until", "agent", "project", "session")
 
 
@@ -57,6 +59,16 @@ async def plan(request: Request) -> Response:
     body = await body_of(request, bodies.PlanBody)
     fresh = bodies.wants_fresh(body.fresh, body.force_fresh_session)
     return reply(await verbs(request).histories.plan(request.path_params["session_id"], body.agent, fresh))
+
+
+async def get_attachment(request: Request) -> Response:
+    """A file that came with a message. A picture is shown; anything else is saved and never run as a page."""
+    path = verbs(request).host.enclosures.find(request.path_params["session_id"], request.path_params["file"])
+    kind = mimetypes.guess_type(path.name)[0]
+    headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox; default-src 'none'"}
+    if kind in PICTURES:
+        return FileResponse(path, media_type=kind, headers=headers)
+    return FileResponse(path, media_type="application/octet-stream", filename=path.name[9:], headers=headers)
 
 
 async def get_usage(request: Request) -> Response:

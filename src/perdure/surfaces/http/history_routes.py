@@ -74,6 +74,14 @@ HISTORY = [
     ),
     Endpoint(
         "GET",
+        f"{S}/attachments/{{file}}",
+        histories.get_attachment,
+        "A file that came with a message",
+        answers={200: "application/octet-stream"},
+        refusals=("not_found",),
+    ),
+    Endpoint(
+        "GET",
         "/api/usage",
         histories.get_usage,
         "What turns have cost, summed up",

@@ -11,6 +11,7 @@ from perdure.core.errors import Refused
 T = TypeVar("T")
 BODY_SLACK_BYTES = 64 * 1024
 JSON_ESCAPE_FACTOR = 6
+BASE64_FACTOR = 4 / 3
 MAX_POSITION = 2**53
 MAX_LIMIT = 1_000
 MEDIA = "application/json"
@@ -18,7 +19,7 @@ MEDIA = "application/json"
 
 async def body_of(request: Request, kind: type[T], *, limit_bytes: int | None = None) -> T:
     """The request's JSON as `kind`. An empty body is an empty object. Unknown fields are ignored."""
-    limit = limit_bytes or request.app.state.max_message_bytes * JSON_ESCAPE_FACTOR + BODY_SLACK_BYTES
+    limit = limit_bytes or _usual_limit_bytes(request)
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
@@ -33,6 +34,13 @@ async def body_of(request: Request, kind: type[T], *, limit_bytes: int | None = 
         raise Refused("invalid", f"{str(error).replace('`$.', '`').replace(' - at `$`', '')}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused("invalid", f"The body is not valid JSON: {error}.") from error
+
+
+def _usual_limit_bytes(request: Request) -> int:
+    """As much as a message may have, however it is written, with its attachments in base64."""
+    known = request.app.state
+    escaped = known.max_message_bytes * JSON_ESCAPE_FACTOR
+    return int(escaped + known.max_attachment_bytes * BASE64_FACTOR + BODY_SLACK_BYTES)
 
 
 def reply(value: Any, status: int = 200) -> Response:
