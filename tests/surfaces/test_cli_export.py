@@ -1,5 +1,6 @@
 """`perdure export` and `perdure import`: sessions leave a server as files and come to another one, whole and once."""
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +166,22 @@ def test_a_turn_that_runs_while_it_is_written_has_failed_where_it_is_read(
         assert "partly" in json.dumps(turn["parts"])
         assert there.session(session)["state"] == "idle"
         said(there, "recall", session)
+
+
+def test_files_that_came_with_a_message_go_with_it(server: ServerProcess, other: ServerProcess, tmp_path: Path) -> None:
+    given = [{"name": "a.txt", "data": base64.b64encode(b"hello").decode()}, {"path": "/srv/notes.txt"}]
+    with server.client() as client, other.client() as there, client.connect() as http:
+        session = said(client, "say one")
+        sent = http.post(f"/api/sessions/{session}/messages", json={"text": "say two", "attachments": given}).json()
+        for event in client.events(session, sent["seq"] - 1):
+            if event.type == "turn_end":
+                break
+        assert server.run("export", "--folder", str(tmp_path / "files")).returncode == 0
+        taken = other.run("import", str(tmp_path / "files"))
+        assert taken.returncode == 0, taken.stderr
+        kept, named = there.transcript(session)["turns"][1]["message"]["attachments"]
+        assert (kept["name"], kept["size"], there.attachment(session, kept["file"])) == ("a.txt", 5, b"hello")
+        assert str(other.data) in kept["path"] and named == {"path": "/srv/notes.txt"}
 
 
 @pytest.mark.parametrize(

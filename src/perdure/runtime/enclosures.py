@@ -141,6 +141,8 @@ def _named(attachment: dict[str, Any]) -> dict[str, Any]:
     for name in ("name", "mime_type", "path", "uri"):
         if name in found and not isinstance(found[name], str):
             raise Refused("invalid", f"The {name} of an attachment must be text.")
+    if not isinstance(found.get("size", 0), int) or isinstance(found.get("size"), bool):
+        raise Refused("invalid", "The size of an attachment must be a whole number.")
     return found
 
 

@@ -5,6 +5,7 @@ a session is taken, or nothing, and a second time it is there already. No proces
 is known, so its next turn is told the transcript.
 """
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,7 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.answers import title_of
 from perdure.core.decision import Decision
-from perdure.core.errors import Refused, StoreError, StoreFull
+from perdure.core.errors import Refused, StoreFull
 from perdure.core.history import take_over
 from perdure.core.imported import check_id, finished_turns, time_of
 from perdure.core.session import create
@@ -61,20 +62,32 @@ class Imports:
         )
         unborn = st.Session(id=given.id, project=project, agent=agent, workdir=workdir, created_at=created_at)
         world = msgspec.structs.replace(sessions.host.world(unborn), now=created_at)
-        decision = create(command, world)
-        take_over(decision, turns, {event.turn or 0 for event in turns}, counted=True)
-        decision.state.agent = agent
-        self._settle(decision, given)
-        made = folder is None and sessions.workspaces.make(given.id)
+        made = False
+        kept: list[dict[str, Any]] = []
         try:
+            await asyncio.to_thread(self._keep_files, given.id, turns, kept)
+            decision = create(command, world)
+            take_over(decision, turns, {event.turn or 0 for event in turns}, counted=True)
+            decision.state.agent = agent
+            self._settle(decision, given)
+            made = folder is None and sessions.workspaces.make(given.id)
             await sessions.log.create(decision)
-        except (Refused, StoreError) as error:
+        except Exception as error:
+            # Not if it is cancelled: then the commit goes on without us.
+            sessions.host.enclosures.take_back(given.id, tuple(kept))
             if made:
                 sessions.workspaces.take_back(given.id)
             if isinstance(error, StoreFull):
                 raise Refused("unavailable", "The disk is full. Make room and try again; nothing was kept.") from error
             raise
         return await sessions.get(given.id)
+
+    def _keep_files(self, session_id: str, turns: list[ev.Event], kept: list[dict[str, Any]]) -> None:
+        """Files that come with its messages; what is only named is still only named."""
+        for event in turns:
+            if isinstance(event, ev.UserMessage) and event.attachments:
+                event.attachments = list(self._sessions.host.enclosures.keep(session_id, tuple(event.attachments)))
+                kept += event.attachments
 
     def _place(self, given: Import) -> tuple[str | None, str | None, str]:
         """Its project, directory and agent here. A directory of another machine may not be here: then it gets its

@@ -75,6 +75,7 @@ class AsyncClient:
     usage = _in_a_thread(Client.usage)
     transcript = _in_a_thread(Client.transcript)
     transcript_markdown = _in_a_thread(Client.transcript_markdown)
+    attachment = _in_a_thread(Client.attachment)
     health = _in_a_thread(Client.health)
     agents = _in_a_thread(Client.agents)
     agent = _in_a_thread(Client.agent)

@@ -268,6 +268,10 @@ class Client:
                 return
             position = int(msgspec.json.decode(lines[-1])["seq"])
 
+    def attachment(self, session_id: str, file: str) -> bytes:
+        """A file that came with a message."""
+        return self._ask("GET", _session(session_id, "attachments", file)).content
+
     # The rest --------------------------------------------------------------------------------------------------------
 
     def health(self) -> Json:

@@ -60,6 +60,7 @@ def test_the_agent_is_told_where_the_file_is_or_shown_the_picture(server: LocalS
         ({"name": "a", "data": "not base64!"}, "must be base64"),
         ({"name": "a", "data": 7}, "must be base64"),
         ({"name": 7, "path": "/x"}, "must be text"),
+        ({"name": "a.png", "path": "/x", "mime_type": "image/png", "size": "big"}, "must be a whole number"),
     ],
 )
 def test_a_broken_attachment_is_refused_and_nothing_is_kept(

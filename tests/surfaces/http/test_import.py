@@ -166,6 +166,27 @@ def test_a_permission_that_was_given_elsewhere_is_not_given_here(server: LocalSe
     server.post("/api/sessions/granted/stop")
 
 
+def test_files_of_a_message_are_kept_or_nothing_is(server: LocalServer) -> None:
+    def with_files(name: str, *files: Json) -> Json:
+        first, *rest = turn(1, "say one", "one")
+        return body(name, [{**first, "attachments": list(files)}, *rest])
+
+    folder = server.data / "attachments"
+    data = {"name": "a.txt", "data": "aGVsbG8=", "file": "../../token", "path": "/elsewhere"}
+    take_in(server, with_files("filed", data))
+    [kept] = server.transcript("filed")[0]["message"]["attachments"]
+    assert server.http.get(f"/api/sessions/filed/attachments/{kept['file']}").content == b"hello"
+    assert kept["path"] == str(folder / "filed" / kept["file"])
+    stale = {"name": "b.png", "path": "/elsewhere", "file": "b.png", "mime_type": "image/png", "size": 5}
+    take_in(server, with_files("stale", stale))
+    assert "file" not in server.transcript("stale")[0]["message"]["attachments"][0]
+    assert server.recalled("stale") == ["say one"]
+    for broken in ({"name": "c"}, {"name": "c", "data": "!"}, {"path": "/x", "size": "big"}):
+        answer = server.http.post("/api/import", json=with_files("broken", data, broken))
+        assert is_problem(answer, 400, "invalid")
+        assert not (folder / "broken").exists()
+
+
 GOOD = turn(1, "say one", "one")
 
 
