@@ -397,7 +397,7 @@ def _session_end(state: Session, event: ev.SessionEnd) -> None:
     state.status = event.status
     state.ended_at = event.at
     state.last_active_at = event.at
-    if event.status == "failed":
+    if event.status == "failed" or event.reason.startswith("Server restarted"):
         state.error = event.reason
 
 

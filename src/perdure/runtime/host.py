@@ -47,6 +47,8 @@ from perdure.stores.base import Checkpoint, Found, Query
 logger = logging.getLogger(__name__)
 
 SPAWNS_AT_ONCE = 4
+BETWEEN_TURNS = "Server restarted between turns"
+WHILE_RUNNING = "Server restarted while session was running"
 SWEEP_GRACE_S = 0.5
 DISK_REPORT_S = 60.0
 
@@ -179,8 +181,10 @@ class Host:
                 logger.exception("session %s can't be read", session_id)
                 continue
             if ending:
-                words = "while session was running" if journal.state.working else "between turns"
-                await self.end_session(journal, cmd.EndSession("failed", f"Server restarted {words}"))
+                ended = cmd.EndSession("stopped", BETWEEN_TURNS)
+                if journal.state.working:
+                    ended = cmd.EndSession("failed", WHILE_RUNNING)
+                await self.end_session(journal, ended)
             elif journal.state.working:
                 self.ensure_runner(journal)
 
