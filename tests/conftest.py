@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / ".agents"
@@ -53,6 +54,11 @@ def find_agent(name: str, agents: Path = AGENTS) -> RealAgent | str:
     if not all(Path(part).exists() for part in entry["argv"] if os.path.isabs(part)):
         return f"the agent {name} is no longer there (./run agents)"
     return RealAgent(entry["argv"], entry["env"])
+
+
+# How long an example takes says how busy the machine is, and nothing of the code.
+settings.register_profile("perdure", deadline=None)
+settings.load_profile("perdure")
 
 
 @pytest.fixture(scope="session")

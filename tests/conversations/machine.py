@@ -85,6 +85,17 @@ class Play:
     def _suspend(self, _: script.Suspend) -> None:
         self.stage.do(cmd.DetachAgent("idle_timeout"))
 
+    def _own(self, _: script.Own) -> None:
+        attached = self.stage.state.attached
+        if attached is None or not attached.opened or attached.native_session_id is None:
+            return
+        notice, answer = self._new("notice"), self._new("by itself")
+        self.stage.see(ob.TurnBegun(notice), ev.AssistantText(turn=0, block=0, delta=answer))
+        number = self.stage.turn
+        self.stage.see(ob.TurnFinished(0, "end_turn"))
+        self.memories[attached.native_session_id] += [("user", notice), ("assistant", answer)]
+        self.shown.append(Shown(number, self.stage.state.agent, notice, answer, False))
+
     def _kill(self, _: script.Kill) -> None:
         if self.stage.state.attached is not None:
             self.stage.see(ob.AgentExited("signalled", signal=9))
@@ -195,6 +206,8 @@ class Play:
         stage.see(ev.AssistantText(turn=turn.turn, block=0, delta=answer))
         if ending == "crashed":
             stage.see(ob.AgentExited("exited", exit_code=1))
+        elif ending == "failed":
+            stage.finish("failed", error_message="Overloaded.")
         elif ending == "cancelled":
             stage.do(cmd.AbortTurn())
             stage.finish("cancelled", forgotten=self.chance.random() < 0.5)
@@ -205,7 +218,7 @@ class Play:
             self.refusing.add(native)
         elif ending == "poison":
             self.poisoned.add(native)
-        self.shown.append(Shown(turn.turn, turn.agent, message, answer, ending == "crashed"))
+        self.shown.append(Shown(turn.turn, turn.agent, message, answer, ending in ("crashed", "failed")))
 
     # Looking -------------------------------------------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 AGENTS = ("alpha", "beta", "gamma")
-Ending = Literal["well", "cancelled", "crashed", "refuse", "poison"]
-"""How a turn goes: to its end, aborted, with the agent's death, well but so that the agent refuses to open this session
-again, well but so that the next turn on it fails for good."""
-ENDINGS: tuple[Ending, ...] = ("well", "cancelled", "crashed", "refuse", "poison")
+Ending = Literal["well", "cancelled", "crashed", "failed", "refuse", "poison"]
+"""How a turn goes: to its end, aborted, with the agent's death, with an error that it survives, well but so that the
+agent refuses to open this session again, well but so that the next turn on it fails for good."""
+ENDINGS: tuple[Ending, ...] = ("well", "cancelled", "crashed", "failed", "refuse", "poison")
 
 
 class Say(NamedTuple):
@@ -38,6 +38,10 @@ class Suspend(NamedTuple):
     """The process is ended while nothing runs."""
 
 
+class Own(NamedTuple):
+    """The agent works by itself for a while, if it is there."""
+
+
 class Kill(NamedTuple):
     """The process dies while nothing runs."""
 
@@ -52,7 +56,7 @@ class Fork(NamedTuple):
     place: int
 
 
-Step = Say | Edit | Rewind | Retry | Suspend | Kill | Restart | Fork
+Step = Say | Edit | Rewind | Retry | Suspend | Own | Kill | Restart | Fork
 
 
 def written(steps: Sequence[Step], **given: object) -> str:
@@ -66,7 +70,7 @@ def at_random(chance: random.Random, length: int) -> list[Step]:
     """Mostly messages, now and then one of the others."""
 
     def say() -> Step:
-        ending = chance.choices(ENDINGS, weights=[10, 2, 2, 1, 1])[0]
+        ending = chance.choices(ENDINGS, weights=[10, 2, 2, 0, 1, 1])[0]
         return Say(chance.choice(AGENTS), chance.random() < 0.1, ending)
 
     kinds: list[Callable[[], Step]] = [

@@ -18,6 +18,7 @@ steps = st.one_of(
     st.builds(script.Rewind, places),
     st.builds(script.Retry, places, agents),
     st.builds(script.Suspend),
+    st.builds(script.Own),
     st.builds(script.Kill),
     st.builds(script.Restart),
     st.builds(script.Fork, places),

@@ -35,7 +35,8 @@ def test_every_turn_is_told_told_shortly_or_named_as_left_out_in_this_order(
     short = shorten(entries, limit)
     told = list(dict.fromkeys(entry.turn for entry in short.entries))
     verbatim = [number for number in told if number not in short.digested]
-    assert [*short.left_out, *short.digested, *verbatim] == list(range(1, len(said) + 1))
+    assert [*short.left_out, *told] == list(range(1, len(said) + 1))
+    assert set(short.digested) <= set(told)
     assert [entry for entry in short.entries if entry.turn in verbatim] == [e for e in entries if e.turn in verbatim]
     assert shorten(entries, limit) == short
     note = note_of(short)
@@ -53,6 +54,15 @@ def test_it_stays_within_its_bound_but_for_a_last_turn_that_is_too_long_alone(
     assert counted <= limit or len({entry.turn for entry in short.entries}) == 1
 
 
+def test_a_turn_that_is_too_long_costs_the_others_nothing() -> None:
+    small = [(f"q{number}", "word " * 200) for number in range(10)]
+    newest = shorten(entries_of([*small, ("q", "long " * 400_000)]), 100_000)
+    assert newest.digested == (11,) and not newest.left_out
+    assert newest.tokens > 60_000, "the newest is told as far as there is room"
+    middle = shorten(entries_of([*small, ("q", "long " * 400_000), *small]), 100_000)
+    assert middle.digested == (11,) and not middle.left_out
+
+
 def test_a_digest_keeps_the_beginning_the_end_and_each_tool_as_a_line() -> None:
     answer = (
         "I begin. " + "x" * 5000 + "\n" + "\n".join(f"[tool Bash: step {n} (completed)]" for n in range(12)) + "\nDone."
@@ -63,7 +73,7 @@ def test_a_digest_keeps_the_beginning_the_end_and_each_tool_as_a_line() -> None:
         *entries_of([("", ""), ("new", "answer")])[2:],
     ]
     short = shorten(entries, 1000)
-    assert short.digested == (1,)
+    assert short.digested == (1,) and not short.left_out
     message, said = short.entries[:2]
     assert message.text.startswith("Do it. ") and "[...]" in message.text
     assert message.note == "attached: plan.md; shortened, 5007 characters"

@@ -7,8 +7,10 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
 from perdure.core.errors import Refused
+from perdure.core.history import take_over
 from perdure.core.scope import turns_of
-from tests.core.stage import Stage, last, working
+from perdure.core.session import create
+from tests.core.stage import Stage, last, limited, limited_busy, prompt, replayed, working
 
 
 def two_agents() -> Stage:
@@ -96,6 +98,10 @@ def test_the_title_follows_the_first_message_until_a_person_sets_one() -> None:
     stage.do(cmd.UpdateSession(title="Mine"))
     stage.do(cmd.EditMessage(turn=1, message_id="m1", text="one"))
     assert stage.state.title == "Mine"
+    stage = Stage()
+    stage.a_turn("one")
+    stage.do(cmd.RetryTurn(turn=1, message_id="m9", text="other"))
+    assert stage.state.title == "other"
 
 
 @pytest.mark.parametrize(
@@ -128,12 +134,84 @@ def test_an_agent_that_can_not_take_it_is_told_less_up_to_three_times_and_then_t
     for times in range(1, 4):
         stage.open(f"b{times}")
         stage.finish("failed", error_code="context_too_long", error_message="Too long.", poisoned=True)
-        assert (stage.state.phase, stage.state.shortened) == ("working", {"beta": times})
+        assert stage.state.turn is not None
+        assert (stage.state.phase, stage.state.turn.shortened) == ("working", times)
         assert f"b{times}" in stage.state.poisoned
     stage.open("b4")
     stage.finish("failed", error_code="context_too_long", error_message="Too long.", poisoned=True)
     assert stage.state.phase == "idle" and stage.state.turn is not None
-    assert stage.state.turn.stop_reason == "failed"
+    # One message that was too long in any case says nothing of the next.
+    assert (stage.state.turn.stop_reason, stage.state.shortened) == ("failed", {})
+
+
+def test_what_an_agent_could_take_is_remembered_until_it_has_another_model() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.send("two", agent="beta")
+    stage.open("b1")
+    stage.finish("failed", error_code="context_too_long", error_message="Too long.", poisoned=True)
+    stage.open("b2")
+    stage.finish()
+    assert stage.state.shortened == {"beta": 1}
+    stage.do(cmd.SetConfig("model", "large"))
+    assert stage.state.shortened == {}
+
+
+@pytest.mark.parametrize("change", [cmd.Rewind(turn=2), cmd.EditMessage(turn=2, message_id="m2", text="other")])
+def test_a_turn_of_the_agents_own_does_not_make_good_what_its_session_lacks(change: cmd.Command) -> None:
+    """A turn that failed in a living process may be half in the agent's session, and nobody knows which half."""
+    stage = Stage()
+    stage.a_turn("one")
+    stage.send("two")
+    stage.finish("failed", error_message="Overloaded.")
+    own = [ob.TurnBegun("By itself."), ob.TurnFinished(0, "end_turn")]
+    stage.see(*own)
+    stage.do(change)
+    assert stage.state.attached is None
+    stage.send("three")
+    assert stage.state.turn is not None and stage.state.turn.context == "fresh"
+
+
+def test_a_wait_for_a_limit_ends_with_the_turn_that_met_it() -> None:
+    stage = limited()
+    stage.do(cmd.Rewind(turn=1))
+    assert stage.state.waiting_until is None
+    stage = limited_busy()
+    stage.do(cmd.Rewind(turn=1))
+    assert stage.state.waiting_until is not None, "the message that waits would meet the same limit"
+
+
+def test_a_fork_has_the_agent_and_the_model_of_its_session_and_no_always() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.a_turn("two", native="b1", agent="beta")
+    decision = create(
+        cmd.CreateSession(session_id="f", project=None, agent="beta", workdir="/srv", model="large"), stage.world()
+    )
+    always = ev.PromptResolved(
+        turn=1, prompt_id="p", by="person", outcome="allowed", delivered=True, answer={"kind": "allow_always"}
+    )
+    asked = prompt(1, "p")
+    asked.at = always.at = stage.log[2].at
+    log = [*stage.log[:3], asked, always, *stage.log[3:]]
+    take_over(decision, log, {1})
+    assert (decision.state.agent, decision.state.model, decision.state.remembered) == ("beta", "large", [])
+    assert decision.state.choices == {}
+    assert replayed(decision.events) == decision.state
+
+
+def test_pieces_of_a_finished_text_are_taken_over_as_one() -> None:
+    stage = Stage()
+    stage.send("one")
+    stage.open()
+    for piece in ("a", "b", "c"):
+        stage.see(ev.AssistantText(turn=1, block=0, delta=piece))
+    stage.see(ev.ToolUse(turn=1, tool_id="t", name="Bash"), ev.AssistantText(turn=1, block=0, delta="d"))
+    stage.finish()
+    decision = create(cmd.CreateSession(session_id="f", project=None, agent="alpha", workdir="/srv"), stage.world())
+    take_over(decision, stage.log, {1})
+    assert [event.delta for event in decision.events if isinstance(event, ev.AssistantText)] == ["abc", "d"]
+    assert [event.delta for event in stage.log if isinstance(event, ev.AssistantText)] == ["a", "b", "c", "d"]
 
 
 def test_an_agent_that_has_done_something_is_not_made_to_do_it_again() -> None:

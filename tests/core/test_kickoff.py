@@ -1,6 +1,6 @@
 """Kickoff templates: five places are filled once, and everything else stays as it was written."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.core.kickoff import WORDS, first_message, takes_message
@@ -27,11 +27,13 @@ def test_braces_in_what_is_put_in_are_not_filled_again() -> None:
     assert first_message("{title}: {message}", **given_message) == "{date}: use {path} and {message}"
 
 
+@settings(deadline=None)
 @given(text=st.text())
 def test_any_message_is_put_in_as_it_is(text: str) -> None:
     assert first_message("<{message}>", **{**GIVEN, "message": text}) == f"<{text}>"
 
 
+@settings(deadline=None)
 @given(template=st.text(st.characters(exclude_characters="{}")))
 def test_a_template_without_places_is_the_message(template: str) -> None:
     assert first_message(template, **GIVEN) == template

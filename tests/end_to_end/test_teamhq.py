@@ -1,5 +1,6 @@
 """TeamHQ's stream over cuts, crashes and compaction: every event once, each under its own number."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +63,65 @@ def test_a_viewer_that_is_cut_off_and_whose_server_is_killed_sees_every_event_on
     server.kill()
     server.restart()
     assert without_times(team.events(session)) == without_times(seen)
+
+
+AGENTS = ["rehearsal", "rehearsal-stream", "rehearsal-resume"]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_session_is_started_continued_and_stopped_in_every_way_of_running_an_agent(
+    server: LiveServer, tmp_path: Path, agent: str
+) -> None:
+    team = TeamHQ(server, tmp_path / "site", agent=agent, kickoff="tool Bash ls\nsay kicked off {project}")
+    session = str(team.start()["id"])
+    with team.watch(session) as stream:
+        frames = stream.frames()
+        first = until(frames, "waiting_for_input")
+        assert team.message(session, "recall")["turnNumber"] == 2
+        second = until(frames, "waiting_for_input")
+        team.message(session, "say partly\nhang")
+        third = until(frames, "assistant_text")
+        stopped = team.stop(session)
+        rest = list(frames)
+    assert text_of(first) == "kicked off site"
+    assert [event["type"] for event in first][:2] == ["system", "turn_start"]
+    assert [event["data"]["tool"] for event in first if event["type"] in ("tool_use", "tool_result")] == ["Bash"] * 2
+    assert first[-2]["type"] == "turn_end" and first[-2]["data"]["exitCode"] == 0
+    assert "kicked off site" in text_of(second) and '- "recall"' in text_of(second)
+    assert [event["type"] for event in second][:2] == ["user_message", "turn_start"]
+    assert third[-1]["data"]["text"] and rest[-1][1:] == (
+        "session_done",
+        {"status": "stopped", "durationMs": stopped["durationMs"]},
+    )
+    assert (stopped["status"], stopped["state"], stopped["turnCount"]) == ("stopped", "ended", 3)
+    assert stopped["conversationId"] == stopped["cliSessionId"] and stopped["conversationId"]
+    assert [turn["exitCode"] for turn in stopped["turns"]] == [0, 0, None]
+    # At once while idle, too.
+    other = team.started("say idle")
+    assert (team.stop(other)["state"], team.events(other)[-1]["data"]) == (
+        "ended",
+        {"message": "Session stopped by user"},
+    )
+
+
+def until(frames: Iterator[tuple[str, str, Json]], kind: str) -> list[Json]:
+    """Events up to and with the first of this type."""
+    found = []
+    for _, _, data in frames:
+        found.append(data)
+        if data["type"] == kind:
+            return found
+    raise AssertionError(f"the stream ended before {kind}: {found}")
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_turn_that_fails_can_be_tried_again(server: LiveServer, tmp_path: Path, agent: str) -> None:
+    team = TeamHQ(server, tmp_path / "site", agent=agent)
+    session = team.started("say before\ncrash 3")
+    shown = team.get(session)
+    assert (shown["status"], shown["state"], shown["turns"][0]["exitCode"]) == ("running", "idle", 3)
+    assert team.turn(session, "recall") == 2
+    team.stop(session)
+    events = team.events(session)
+    assert [event["data"]["message"] for event in events if event["type"] == "error"] == ["Turn 1 failed (exit code 3)"]
+    assert "crash 3" in text_of(events)

@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure.surfaces.async_client import AsyncClient
-from perdure.surfaces.client import Client, Problem, Unreachable
+from perdure.surfaces.client import Client, Problem
 from tests.surfaces.conftest import ServerProcess
 from tests.surfaces.mcp_client import talking, text
 from tests.surfaces.terminal import Terminal
@@ -151,52 +150,7 @@ async def test_a_prompt_over_mcp_goes_on_with_another_agent(server: ServerProces
         async with talking(server.data) as caller:
             run: dict[str, Any] = await caller.done("prompt", session_id=session, prompt="recall", agent=OTHER)
             assert (run["agent_name"], run["turn_number"]) == (OTHER, 3) and '- "say one"' in text(run)
+            went_on(client, session)
+            fresh = await caller.done("prompt", session_id=session, prompt="say anew", fresh=True)
+            assert client.transcript(session)["turns"][-1]["context"] == "fresh" and text(fresh) == "anew"
             assert "nobody" in await caller.refused("prompt", session_id=session, prompt="say x", agent="nobody")
-        went_on(client, session)
-
-
-# The asynchronous client itself ---------------------------------------------------------------------------------------
-
-
-async def test_an_asynchronous_client_that_is_closed_ends_what_waits(server: ServerProcess) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        client = AsyncClient(server.address)
-        session = str((await client.send("hang"))["session_id"])
-        events = client.events(session, 0)
-        assert (await anext(events)).type == "session_created"
-        await events.aclose()  # type: ignore[attr-defined]
-        waiting = asyncio.create_task(_read(client, session))
-        assert (await client.health())["status"] == "ok"
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        client.close()
-        with pytest.raises((RuntimeError, Unreachable)):
-            await client.health()
-
-
-async def _read(client: AsyncClient, session: str) -> None:
-    async for _ in client.events(session):
-        pass
-
-
-async def test_many_calls_of_an_asynchronous_client_wait_at_once(server: ServerProcess) -> None:
-    async with AsyncClient(server.address) as client, asyncio.timeout(LIMIT_S):
-        began = time.monotonic()
-        runs = await asyncio.gather(*(client.run("sleep 1\nsay done", agent=FIRST) for _ in range(3)))
-        assert [run["text"] for run in runs] == ["done"] * 3
-        assert time.monotonic() - began < LIMIT_S
-
-
-async def test_an_asynchronous_stream_goes_on_after_a_crash_of_the_server(server: ServerProcess) -> None:
-    port = int(server.url.rsplit(":", 1)[1])
-    async with AsyncClient(server.address, patience_s=LIMIT_S) as client, asyncio.timeout(2 * LIMIT_S):
-        session = str((await client.send("stream 100 10", agent=FIRST))["session_id"])
-        numbers: list[int] = []
-        async for event in client.events(session, 0):
-            numbers += range(event.data.get("first_seq", event.seq), event.seq + 1)
-            if len(numbers) == 20:
-                await asyncio.to_thread(server.kill)
-                await asyncio.to_thread(server.start, port)
-            if event.type == "turn_end":
-                break
-        assert numbers == list(range(1, len(numbers) + 1))

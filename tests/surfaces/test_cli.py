@@ -235,6 +235,15 @@ def test_lists_have_plain_columns_when_piped_and_json_for_programs(server: Serve
     assert json.loads(server.run("projects", "--json").stdout) == {"projects": []}
 
 
+def test_a_session_begins_with_its_projects_kickoff(server: ServerProcess, tmp_path: Path) -> None:
+    server.run("projects", "add", str(tmp_path), "--name", "site", "--kickoff", "say {project}: {message}")
+    sent = server.run("send", "--project", "site", "--kickoff", "--wait", "add tests")
+    assert (sent.returncode, sent.stdout) == (0, "site: add tests\n"), sent.stderr
+    assert server.run("send", "--project", "site", "--kickoff", "--wait").stdout.strip() == "site:"
+    assert server.run("send", "--kickoff").returncode == 1
+    assert server.run("send").returncode == 2
+
+
 def test_export_writes_the_log_and_the_transcript(server: ServerProcess, tmp_path: Path) -> None:
     server.run("send", "--wait", "say kept")
     lines = server.run("export", "last").stdout.splitlines()

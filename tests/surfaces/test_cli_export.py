@@ -1,5 +1,6 @@
 """`perdure export` and `perdure import`: sessions leave a server as files and come to another one, whole and once."""
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,6 +168,22 @@ def test_a_turn_that_runs_while_it_is_written_has_failed_where_it_is_read(
         said(there, "recall", session)
 
 
+def test_files_that_came_with_a_message_go_with_it(server: ServerProcess, other: ServerProcess, tmp_path: Path) -> None:
+    given = [{"name": "a.txt", "data": base64.b64encode(b"hello").decode()}, {"path": "/srv/notes.txt"}]
+    with server.client() as client, other.client() as there, client.connect() as http:
+        session = said(client, "say one")
+        sent = http.post(f"/api/sessions/{session}/messages", json={"text": "say two", "attachments": given}).json()
+        for event in client.events(session, sent["seq"] - 1):
+            if event.type == "turn_end":
+                break
+        assert server.run("export", "--folder", str(tmp_path / "files")).returncode == 0
+        taken = other.run("import", str(tmp_path / "files"))
+        assert taken.returncode == 0, taken.stderr
+        kept, named = there.transcript(session)["turns"][1]["message"]["attachments"]
+        assert (kept["name"], kept["size"], there.attachment(session, kept["file"])) == ("a.txt", 5, b"hello")
+        assert str(other.data) in kept["path"] and named == {"path": "/srv/notes.txt"}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [(), ("a", "b"), ("a", "--project", "x"), ("--folder", "x", "-o", "y"), ("--folder", "x", "--format", "json")],
@@ -245,13 +262,18 @@ def test_a_broken_file_is_named_with_its_line_and_the_others_go_on(server: Serve
     assert len(problems) == 4
     assert any(f"{torn}, line 2: not valid JSON" in line for line in problems)
     assert any(f"{empty}: not valid JSON" in line for line in problems)
-    assert any("alone.ndjson can't be read" in line for line in problems)
+    assert any("alone.ndjson: it can't be read" in line for line in problems)
     assert any("id is 'before', but the file is called 'after'" in line for line in problems)
     assert sum("import again" in line for line in problems) == 3
     torn.write_text("".join(torn.read_text().splitlines(keepends=True)[:1]))
     again = server.run("import", str(files), "--without-project", "--json")
     found = json.loads(again.stdout)
     assert (found["imported"], found["already_there"], len(found["refused"])) == (["torn"], ["good"], 3)
+    assert {Path(entry["file"]).name: entry["line"] for entry in found["refused"]} == {
+        "after.json": None,
+        "alone.ndjson": None,
+        "empty.json": None,
+    }
 
 
 def test_a_project_that_is_not_here_is_told_and_can_be_replaced(server: ServerProcess, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.surfaces.mcp_client import Caller, command, said, structured, talking
 
 PARAMETERS: dict[str, tuple[list[str], list[str]]] = {
     "agent_session_start": (["agent", "workdir", "title"], ["agent"]),
-    "agent_session_prompt": (["session_id", "prompt", "agent", "message_id"], ["session_id", "prompt"]),
+    "agent_session_prompt": (["session_id", "prompt", "agent", "fresh", "message_id"], ["session_id", "prompt"]),
     "agent_session_list": (["agent", "status"], []),
     "agent_session_close": (["session_id"], ["session_id"]),
 }

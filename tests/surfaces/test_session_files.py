@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.core.errors import Refused
@@ -237,6 +237,7 @@ DATA = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([*KINDS, "waiting_for_input", "unknown"]), DATA), max_size=12),
     st.sampled_from(["completed", "stopped", "timed-out", "failed", "running"]),
@@ -251,6 +252,7 @@ def test_whatever_lines_there_are_they_are_broken_or_become_turns_that_a_server_
     finished_turns(found, "claude")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_whatever_bytes_there_are_they_are_broken_or_read(raw: bytes) -> None:
     for read in (read_metadata, lambda bytes_: read_turns(metadata(), bytes_.split(b"\n"))):
@@ -312,6 +314,7 @@ def plain(event: Json) -> Json:
     return {key: value for key, value in event.items() if key not in ("seq", "session_id")}
 
 
+@settings(deadline=None)
 @given(histories())
 def test_what_is_written_is_read_as_the_same_turns(log: list[Json]) -> None:
     written = [json.dumps(line).encode() for line in lines_of(log)]
@@ -320,6 +323,7 @@ def test_what_is_written_is_read_as_the_same_turns(log: list[Json]) -> None:
     finished_turns([dict(event) for event in found], "claude")
 
 
+@settings(deadline=None)
 @given(histories())
 def test_what_is_written_is_read_by_a_program_made_for_teamhq(log: list[Json]) -> None:
     for line in lines_of(log):
@@ -364,6 +368,7 @@ def test_what_the_server_is_sent_has_the_state_that_the_session_was_left_in() ->
     assert body["created_at"] == TIME and body["ended_at"] == OLD["endedAt"]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20))
 def test_a_project_is_always_one_folder(project: str) -> None:
     name = folder_name(project or "p")

@@ -51,23 +51,27 @@ def shorten(entries: Sequence[Entry], limit_tokens: int) -> Shortened:
     costs = [_cost(group) for _, group in turns]
     if sum(costs) <= limit_tokens:
         return Shortened(list(entries), tokens=sum(costs))
-    spent, first = 0, len(turns)
-    while first and spent + costs[first - 1] <= limit_tokens * VERBATIM_SHARE:
-        first -= 1
-        spent += costs[first]
-    told = [turns[index][1] for index in range(first, len(turns))]
+    told: list[list[Entry]] = []
     digested: list[int] = []
-    while first:
-        turn, group = turns[first - 1]
-        short = [_digest(entry) for entry in group]
-        cost = _cost(short)
-        if spent + cost > limit_tokens and told:
-            break
-        first -= 1
+    spent, verbatim = 0, 0
+    index = len(turns)
+    while index:
+        turn, group = turns[index - 1]
+        cost = costs[index - 1]
+        if verbatim + cost <= limit_tokens * VERBATIM_SHARE and spent + cost <= limit_tokens:
+            verbatim += cost
+        else:
+            # The newest may keep what room there is; of older ones a few lines say enough.
+            room = limit_tokens * VERBATIM_SHARE / cost if not told else 0
+            group = [_digest(entry, int(room * len(entry.text))) for entry in group]
+            cost = _cost(group)
+            if spent + cost > limit_tokens and told:
+                break
+            digested.insert(0, turn)
         spent += cost
-        told.insert(0, short)
-        digested.insert(0, turn)
-    left_out = tuple(turn for turn, _ in turns[:first])
+        told.insert(0, group)
+        index -= 1
+    left_out = tuple(turn for turn, _ in turns[:index])
     return Shortened([entry for group in told for entry in group], tuple(digested), left_out, spent)
 
 
@@ -77,8 +81,8 @@ def note_of(short: Shortened) -> str:
     if not words:
         return ""
     return (
-        f"The conversation is too long to be told as it is: {words}. The latest turns are as they were. If you need"
-        " something that is missing here, ask for it, or look into the files."
+        f"The conversation is too long to be told as it is: {words}. If you need something that is missing here, ask"
+        " for it, or look into the files."
     )
 
 
@@ -110,12 +114,14 @@ def _cost(entries: Sequence[Entry]) -> int:
     return sum(tokens_of(entry.text) + tokens_of(entry.note) + ENTRY_TOKENS for entry in entries)
 
 
-def _digest(entry: Entry) -> Entry:
+def _digest(entry: Entry, room_chars: int) -> Entry:
+    """Its beginning and its end, and its tools; as much as there is room for, and in any case a little."""
     if entry.role == "user":
-        return entry._replace(text=_clip(entry.text, USER_CHARS), note=_with(entry.note, entry.text, USER_CHARS))
+        limit = max(USER_CHARS, room_chars)
+        return entry._replace(text=_clip(entry.text, limit), note=_with(entry.note, entry.text, limit))
     tools = [line[:TOOL_CHARS] for line in entry.text.splitlines() if line.startswith("[tool ")]
     words = "\n".join(line for line in entry.text.splitlines() if not line.startswith("[tool ")).strip()
-    lines = [_clip(words, ANSWER_CHARS)] if words else []
+    lines = [_clip(words, max(ANSWER_CHARS, room_chars))] if words else []
     lines += tools[:TOOL_LINES]
     if len(tools) > TOOL_LINES:
         lines.append(f"[and {len(tools) - TOOL_LINES} more tools]")

@@ -60,6 +60,8 @@ class TurnStart(Event, tag="turn_start"):
     scope: Literal["all", "agent"] = "all"
     seen: int = 0
     """The agent's own session holds what it was given up to this turn."""
+    taken_over: bool = False
+    """It was worked in another session, of which this one is a fork or a copy."""
     catch_up: int = 0
     """How many turns it is told besides the message, because its own session does not hold them."""
 
@@ -150,6 +152,7 @@ class TurnEnd(Event, tag="turn_end"):
     duration_ms: int = 0
     usage: dict[str, Any] | None = None
     cost_usd: float | None = None
+    model: str | None = None
     input_bytes: int | None = None
     confirmed: bool = False
     """Ended by the agent's own word, so that its native session holds this turn."""

@@ -58,7 +58,7 @@ def _user_message(state: Session, event: ev.UserMessage) -> None:
 def _turn_start(state: Session, event: ev.TurnStart) -> None:
     number = event.turn or 0
     state.phase = "working"
-    if event.agent != state.agent:
+    if event.agent != state.agent and not event.taken_over:
         _switch_agent(state, event.agent)
     state.started_at = state.started_at or max(state.created_at, event.at)
     state.last_turn = number
@@ -78,7 +78,7 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
         context=event.context,
         context_reason=event.context_reason,
         native_session_id=event.native_session_id,
-        model=state.model,
+        model=None if event.taken_over else state.model,
         catch_up=event.catch_up,
         scope=event.scope,
         seen=event.seen,
@@ -100,6 +100,7 @@ def _mark_used(state: Session) -> None:
     assert state.turn is not None
     binding = state.bindings.get(state.turn.agent)
     if binding is not None and binding.native_session_id == state.turn.native_session_id:
+        state.turn.trusted = binding.confirmed
         binding.confirmed = False
     if state.attached is not None and state.attached.opened:
         state.attached.used = True
@@ -131,7 +132,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
     turn.stop_reason = event.stop_reason
     turn.exit_code = event.exit_code
     turn.input_bytes = event.input_bytes
-    turn.model = state.model or (state.models or {}).get("currentModelId") or turn.model
+    turn.model = event.model or turn.model
     turn.open_tools = []
     if event.usage is not None:
         turn.usage = event.usage
@@ -148,11 +149,14 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
     attached = state.attached
     if event.confirmed and attached is not None and attached.opened and attached.agent == turn.agent:
         binding = state.bindings.get(turn.agent)
-        if binding is not None and binding.native_session_id == attached.native_session_id:
+        # An agent's own turn goes on in a session that may lack something: it does not make that good.
+        if binding is not None and binding.native_session_id == attached.native_session_id and turn.trusted:
             binding.confirmed = True
             binding.last_turn = turn.turn
     if event.confirmed and event.stop_reason != "failed":
         state.waits = 0
+        if turn.shortened:
+            state.shortened[turn.agent] = turn.shortened
     if state.phase != "ended":
         state.phase = "idle"
     state.abort_reason = None
@@ -282,6 +286,8 @@ def _config(state: Session, event: ev.Config) -> None:
             if option.get("id") == event.config_id:
                 option["currentValue"] = event.value
     if event.config_id == "model":
+        if event.requested:
+            state.shortened.pop(state.agent, None)
         state.model = None if event.value is None else str(event.value)
     elif event.config_id == "mode":
         state.mode = None if event.value is None else str(event.value)
@@ -340,7 +346,7 @@ def _context_fallback(state: Session, event: ev.ContextFallback) -> None:
     if event.poisoned:
         _poison(state, turn.agent)
     if event.shorter:
-        state.shortened[turn.agent] = state.shortened.get(turn.agent, 0) + 1
+        turn.shortened = max(turn.shortened, state.shortened.get(turn.agent, 0)) + 1
     if state.attached is not None:
         state.attached.opened = False
         state.attached.native_session_id = None
@@ -393,7 +399,7 @@ def _session_end(state: Session, event: ev.SessionEnd) -> None:
     state.status = event.status
     state.ended_at = event.at
     state.last_active_at = event.at
-    if event.status == "failed":
+    if event.status == "failed" or event.reason.startswith("Server restarted"):
         state.error = event.reason
 
 

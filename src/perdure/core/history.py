@@ -18,6 +18,8 @@ from perdure.core.scope import cut, touched, turns_of
 from perdure.core.state import Queued
 from perdure.core.turns import detach, start_turn
 
+Text = ev.AssistantText | ev.AssistantThinking
+_TEXT = (ev.AssistantText, ev.AssistantThinking)
 TOLD = (
     ev.UserMessage,
     ev.TurnStart,
@@ -76,6 +78,9 @@ def _drop(decision: Decision, turn: int, change: Literal["rewind", "retry"], rev
     bumped = touched(state.visible, cut(state.visible, turn), None, state.bindings)
     decision.emit(ev.HistoryChanged(turn=turn, change=change, bumped=bumped))
     _let_go(decision)
+    if state.waiting_until is not None and not state.queue:
+        # The turn that met the limit is gone, and nothing is left that would have to wait for it.
+        decision.emit(ev.WaitingUntil(until=None, reason="history_changed"))
 
 
 def _check(decision: Decision, turn: int, revision: int | None) -> None:
@@ -96,8 +101,37 @@ def _let_go(decision: Decision) -> None:
     if attached is None or not (attached.used or attached.resuming):
         return
     binding = decision.state.bindings.get(attached.agent)
-    if binding is None or binding.epoch != decision.state.epochs.get(attached.agent, 0):
+    if binding is None or not binding.confirmed or binding.epoch != decision.state.epochs.get(attached.agent, 0):
         detach(decision, "history_changed")
+
+
+def _joined(events: Iterable[ev.Event]) -> list[ev.Event]:
+    """The pieces of a text as one: it is finished, and nobody was given them one by one."""
+    found: list[ev.Event] = []
+    pieces: list[str] = []
+    for event in events:
+        before = found[-1] if found else None
+        if isinstance(event, _TEXT) and isinstance(before, _TEXT) and _same_block(before, event):
+            pieces.append(event.delta)
+            before.at = event.at
+            continue
+        _close(found, pieces)
+        pieces = []
+        if isinstance(event, _TEXT):
+            event = msgspec.structs.replace(event)
+            pieces.append(event.delta)
+        found.append(event)
+    _close(found, pieces)
+    return found
+
+
+def _same_block(one: Text, other: Text) -> bool:
+    return (type(one), one.turn, one.block) == (type(other), other.turn, other.block)
+
+
+def _close(found: list[ev.Event], pieces: list[str]) -> None:
+    if pieces and isinstance(found[-1], _TEXT):
+        found[-1].delta = "".join(pieces)
 
 
 def take_over(decision: Decision, history: Iterable[ev.Event], turns: Container[int], *, counted: bool = False) -> None:
@@ -106,7 +140,7 @@ def take_over(decision: Decision, history: Iterable[ev.Event], turns: Container[
     that knows (`counted`)."""
     state = decision.state
     decision.counted = counted
-    events = [event for event in history if event.turn in turns]
+    events = _joined(event for event in history if event.turn in turns)
     edited = {event.turn: event.text for event in events if isinstance(event, ev.HistoryChanged)}
     for event in events:
         if not isinstance(event, TOLD):
@@ -116,6 +150,10 @@ def take_over(decision: Decision, history: Iterable[ev.Event], turns: Container[
             event.text = edited.get(event.turn) or event.text
         elif isinstance(event, ev.TurnStart):
             event.run_id, event.native_session_id, event.seen = f"{state.id}.{event.turn}", None, 0
+            event.taken_over = True
+        elif isinstance(event, ev.PromptResolved) and "answers" not in (event.answer or {}):
+            # An "always" that was said there is not said here.
+            event.answer = None
         elif isinstance(event, ev.TurnEnd):
             event.confirmed = event.poisoned = False
             if not counted:

@@ -17,6 +17,10 @@ from perdure.core.history import TOLD
 
 SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 """It is a part of paths, on the wire and on disk."""
+LAST_TIME_S = 253_402_300_800
+"""The end of the year 9999. No session is older than 1970 either."""
+MAX_NUMBER = 2**53
+FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "context_used")
 TAKEN: dict[str, type[ev.Event]] = {
     # A prompt that was open once waits for nobody here, and an "always" that was said there is not said here.
     str(kind.__struct_config__.tag): kind
@@ -33,9 +37,12 @@ def check_id(session_id: str) -> None:
 def time_of(given: str, what: str) -> str:
     """A time as it is written here."""
     try:
-        return stamp(seconds(given))
-    except (ValueError, OverflowError, OSError) as error:
-        raise Refused("invalid", f"{what} must be a time such as 2026-02-07T12:00:00.000Z, not {given!r}.") from error
+        moment = seconds(given)
+    except (ValueError, OverflowError, OSError):
+        moment = -1.0
+    if not 0 <= moment < LAST_TIME_S:
+        raise Refused("invalid", f"{what} must be a time such as 2026-02-07T12:00:00.000Z, not {given!r}.")
+    return stamp(moment)
 
 
 def finished_turns(given: Iterable[dict[str, Any]], agent: str) -> list[ev.Event]:
@@ -80,7 +87,22 @@ def _event(entry: dict[str, Any], number: int) -> ev.Event:
     if not 0 < (event.turn or 0) < 2**31:
         raise _wrong(number, "turn must be a whole number from 1 on")
     event.at = time_of(event.at, f"events, number {number}: at")
+    if isinstance(event, ev.TurnEnd):
+        _check_figures(event, number)
     return event
+
+
+def _check_figures(event: ev.TurnEnd, number: int) -> None:
+    """They are added up, so they must be numbers that can be. Figures that are not known here are left out."""
+    if event.usage is not None:
+        event.usage = {name: event.usage[name] for name in FIGURES if event.usage.get(name) is not None}
+    given = {"duration_ms": event.duration_ms, "cost_usd": event.cost_usd, "input_bytes": event.input_bytes}
+    for name, value in {**given, **(event.usage or {})}.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and 0 <= value <= MAX_NUMBER):
+            raise _wrong(number, f"{name} must be a number from 0 to {MAX_NUMBER}")
+    if event.exit_code is not None and abs(event.exit_code) > MAX_NUMBER:
+        raise _wrong(number, "exit_code is too large")
 
 
 def _wrong(number: int, what: str) -> Refused:

@@ -249,9 +249,7 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
 
 
 def _told(decision: Decision, fact: ob.Told) -> None:
-    state = decision.state
-    if state.working and state.turn is not None and state.turn.turn == fact.turn:
-        shortened(decision, fact)
+    shortened(decision, fact)
 
 
 def _turn_begun(decision: Decision, fact: ob.TurnBegun) -> None:

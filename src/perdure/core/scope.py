@@ -38,15 +38,15 @@ def held(visible: Sequence[Span], agent: str, binding: Binding) -> list[int]:
     last = binding.last_turn
     if binding.scope == "all":
         return [number for number in turns_of(visible) if number <= last]
-    told = view(visible, agent, binding.scope, before=binding.first_turn)
-    own = [
-        number
-        for span in visible
-        if span.agent == agent or not span.answered
-        for number in range(span.first, span.last + 1)
-        if binding.first_turn <= number <= last
-    ]
-    return told + own
+    found = view(visible, agent, binding.scope, before=binding.first_turn)
+    seen = binding.first_turn - 1
+    for span in visible:
+        for number in range(span.first, span.last + 1) if span.agent == agent else ():
+            if binding.first_turn <= number <= last:
+                # With each of its turns it was told what it had missed since the one before.
+                found += [*missing(visible, agent, binding.scope, seen, before=number), number]
+                seen = number
+    return found
 
 
 def touched(

@@ -53,6 +53,10 @@ class Turn(Struct, kw_only=True):
     seen: int = 0
     """The last turn that the agent's own session holds; 0 if it holds none and is told all."""
     origin: str = "person"
+    trusted: bool = True
+    """When it began, the agent's own session held all that it was to hold: so it does when the turn has ended well."""
+    shortened: int = 0
+    """How often what it was told was too much for its agent."""
     attempt: int = 1
     tool_ran: bool = False
     open_tools: list[str] = field(default_factory=list)

@@ -45,7 +45,7 @@ def start_turn(decision: Decision, message: Queued) -> None:
     number = state.last_turn + 1
     held = plan.context != "fresh"
     catch_up = len(missing(state.visible, agent, decision.world.scope, plan.seen)) if held else 0
-    first = not state.visible and not state.title
+    first = not state.visible and (not state.title or state.title_by == "message")
     decision.emit(
         ev.UserMessage(
             turn=number,
@@ -125,6 +125,7 @@ def finish_turn(
             duration_ms=ms_between(turn.started_at, decision.world.now),
             usage=turn.usage,
             cost_usd=cost_usd if cost_usd is not None else turn.cost_usd,
+            model=state.model or (state.models or {}).get("currentModelId"),
             input_bytes=input_bytes,
             confirmed=confirmed,
             poisoned=poisoned,
@@ -140,8 +141,11 @@ def _timed_out(reason: str) -> ev.Error:
 
 
 def shortened(decision: Decision, told: Told) -> None:
-    """Say which part of a long conversation the agent is not told as it was."""
-    message = f"The conversation is too long for {decision.state.agent} to be told as it is: "
+    """Say which part of a long conversation the agent of the running turn is not told as it was."""
+    state = decision.state
+    if not state.working or state.turn is None or state.turn.turn != told.turn:
+        return
+    message = f"The conversation is too long for {state.agent} to be told as it is: "
     message += f"{shortened_words(told.digested, told.left_out)}."
     decision.emit(
         ev.HistoryShortened(

@@ -82,6 +82,8 @@ class TurnView:
                 "at": event.at,
                 "attachments": event.attachments,
             }
+            if event.origin != "person":
+                self.message["origin"] = event.origin
         elif isinstance(event, ev.Plan):
             self._plan(event)
         elif isinstance(event, ev.PendingPrompt) and event.questions:

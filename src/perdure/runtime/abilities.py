@@ -23,7 +23,7 @@ class Abilities(msgspec.Struct, kw_only=True):
     models: dict[str, Any] | None = None
     modes: dict[str, Any] | None = None
     context_sizes: dict[str, int] = {}
-    """How many tokens its models can hold, as far as it has said; under "" that of the model used last."""
+    """How many tokens its models can hold, as far as it has said."""
     login_problem: str | None = None
     """What it said when it could not work for want of a login; None once it could."""
     refused_at_start: bool = False

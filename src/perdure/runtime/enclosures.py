@@ -20,14 +20,16 @@ from perdure.core.errors import Refused
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 PICTURE_MAX_BYTES = 5 * 1024 * 1024
 """Larger ones are named and not shown: no model takes them."""
-NAME_CHARS = 100
-FIELDS = ("name", "mime_type", "size", "path", "uri", "file")
+NAME_BYTES = 150
+FIELDS = ("name", "mime_type", "path", "uri")
 _UNSAFE = re.compile(r"[^\w.\- ]+")
 
 Given = tuple[dict[str, Any], ...]
 
 
 class Enclosures:
+    pictures = PICTURES
+
     def __init__(self, root: Path, limit_bytes: int) -> None:
         self._root = root
         self._limit_bytes = limit_bytes
@@ -83,13 +85,19 @@ class Enclosures:
         for attachment in attachments:
             path = self._own(origin, attachment.get("file"))
             if path is not None and path.is_file():
-                folder = self._root / session_id
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with contextlib.suppress(FileExistsError):
-                    os.link(path, folder / path.name)
-                attachment = {**attachment, "path": str(folder / path.name)}
+                attachment = {**attachment, "path": str(self._link(path, session_id))}
             copied.append(attachment)
         return copied
+
+    def _link(self, path: Path, session_id: str) -> Path:
+        folder = self._root / session_id
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.link(path, folder / path.name)
+        except OSError as error:
+            raise Refused("unavailable", f"An attachment can't be copied: {error.strerror}.") from error
+        return folder / path.name
 
     def find(self, session_id: str, file: str) -> Path:
         path = self._own(session_id, file)
@@ -103,10 +111,11 @@ class Enclosures:
 
     def _with_data(self, session_id: str, attachment: dict[str, Any]) -> dict[str, Any]:
         path = self._own(session_id, attachment.get("file"))
-        picture = attachment.get("mime_type") in PICTURES and attachment.get("size", 0) <= PICTURE_MAX_BYTES
-        if path is None or not picture:
+        if path is None or attachment.get("mime_type") not in PICTURES:
             return attachment
         try:
+            if path.stat().st_size > PICTURE_MAX_BYTES:
+                return attachment
             return {**attachment, "data": base64.b64encode(path.read_bytes()).decode()}
         except OSError:
             return attachment
@@ -115,10 +124,11 @@ class Enclosures:
         shutil.rmtree(self._root / session_id, ignore_errors=True)
 
     def _own(self, session_id: str, file: Any) -> Path | None:
-        """Never a path that leads elsewhere."""
-        if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", ".."):
-            return None
-        return self._root / session_id / file
+        """Never a path that leads elsewhere, whichever of the two a stranger has chosen."""
+        for part in (session_id, file):
+            if not isinstance(part, str) or os.path.basename(part) != part or part in ("", ".", "..") or "\x00" in part:
+                return None
+        return self._root / session_id / str(file)
 
 
 def _data(number: int, attachment: dict[str, Any]) -> bytes | None:
@@ -135,7 +145,7 @@ def _data(number: int, attachment: dict[str, Any]) -> bytes | None:
 
 def _named(attachment: dict[str, Any]) -> dict[str, Any]:
     """What is kept of it. `media_type` is another spelling of `mime_type`; a client can't name a file of ours."""
-    found = {name: attachment[name] for name in FIELDS if name in attachment and name != "file"}
+    found = {name: attachment[name] for name in FIELDS if name in attachment}
     if "media_type" in attachment:
         found.setdefault("mime_type", attachment["media_type"])
     for name in ("name", "mime_type", "path", "uri"):
@@ -146,5 +156,6 @@ def _named(attachment: dict[str, Any]) -> dict[str, Any]:
 
 def _safe(name: str, mime_type: str) -> str:
     """A file name that says what it is and can't be anything else."""
-    plain = _UNSAFE.sub("_", os.path.basename(name)).strip(". ")[-NAME_CHARS:] or "attachment"
+    plain = _UNSAFE.sub("_", os.path.basename(name)).strip(". ") or "attachment"
+    plain = plain.encode("utf-8", "replace")[-NAME_BYTES:].decode("utf-8", "ignore")
     return plain if "." in plain else plain + (mimetypes.guess_extension(mime_type) or "")

@@ -23,6 +23,7 @@ from perdure.core.turns import plan_turn
 from perdure.core.view import public_turn
 from perdure.runtime.log import READ_BATCH, READ_BYTES, Journal
 from perdure.runtime.outgoing import Outgoing
+from perdure.stores.base import Stored
 
 if TYPE_CHECKING:
     from perdure.runtime.sessions import Sessions
@@ -84,12 +85,16 @@ class Histories:
         if text is not None:
             self._sessions.check_size(Outgoing(text=text))
         if message_id is not None and (earlier := await self._sessions.replayed(session_id, message_id, text)):
+            if earlier.get("turn") == turn:
+                raise Refused("conflict", "This message_id is the one of the turn itself. Use a new one.")
             return earlier
         async with self._alone(session_id, revision) as (journal, seen):
             row = next((row for row in await self._rows(journal) if row.turn == turn), None)
             if row is None:
                 raise Refused("not_found", f"There is no turn {turn} in the visible history.")
             said = await self._message(journal, turn)
+            if text is None and said.get("origin") == "agent":
+                raise Refused("invalid", f"Turn {turn} was begun by its agent: give the text that is to be sent.")
             message = Outgoing(
                 text=said["text"] if text is None else text,
                 message_id=message_id,
@@ -137,7 +142,6 @@ class Histories:
             project=state.project,
             agent=agent or state.agent,
             workdir=state.workdir,
-            title=state.title,
             labels=tuple(state.labels),
             limits=state.limits,
             model=state.model if same else None,
@@ -146,12 +150,19 @@ class Histories:
             permissions=tuple(state.permissions),
         )
         decision = create(command, self._host.world(state))
-        for event in events:
-            if isinstance(event, ev.UserMessage):
-                event.attachments = self._host.enclosures.copy(session_id, command.session_id, event.attachments)
-        take_over(decision, events, wanted)
-        decision.state.agent = command.agent
-        made = await self._log.create(decision)
+        if state.title:
+            decision.emit(ev.Title(title=state.title, by="person" if state.title_by == "person" else "message"))
+        enclosures = self._host.enclosures
+        try:
+            for event in events:
+                if isinstance(event, ev.UserMessage):
+                    event.attachments = enclosures.copy(session_id, command.session_id, event.attachments)
+            # In a thread: it may be long, and others go on meanwhile.
+            await asyncio.to_thread(take_over, decision, events, wanted)
+            made = await self._log.create(decision)
+        except BaseException:
+            enclosures.erase(command.session_id)
+            raise
         return await self._sessions.get(made.state.id)
 
     async def _rows(self, journal: Journal) -> list[_Row]:
@@ -171,7 +182,7 @@ class Histories:
         while batch := await self._log.store.read(
             session_id, position, limit=READ_BATCH, upto=upto, max_bytes=READ_BYTES
         ):
-            found += [ev.decode(row.body) for row in batch if row.turn in turns]
+            found += await asyncio.to_thread(_decoded, batch, turns)
             position = batch[-1].seq
         return found
 
@@ -242,3 +253,7 @@ class Histories:
     async def _read(self, session_id: str) -> tuple[Journal, History]:
         journal = await self._log.open(session_id)
         return journal, await self._host.history(session_id)
+
+
+def _decoded(rows: list[Stored], turns: set[int]) -> list[ev.Event]:
+    return [ev.decode(row.body) for row in rows if row.turn in turns]

@@ -47,6 +47,8 @@ from perdure.stores.base import Checkpoint, Found, Query
 logger = logging.getLogger(__name__)
 
 SPAWNS_AT_ONCE = 4
+BETWEEN_TURNS = "Server restarted between turns"
+WHILE_RUNNING = "Server restarted while session was running"
 SWEEP_GRACE_S = 0.5
 DISK_REPORT_S = 60.0
 
@@ -179,8 +181,10 @@ class Host:
                 logger.exception("session %s can't be read", session_id)
                 continue
             if ending:
-                words = "while session was running" if journal.state.working else "between turns"
-                await self.end_session(journal, cmd.EndSession("failed", f"Server restarted {words}"))
+                ended = cmd.EndSession("stopped", BETWEEN_TURNS)
+                if journal.state.working:
+                    ended = cmd.EndSession("failed", WHILE_RUNNING)
+                await self.end_session(journal, ended)
             elif journal.state.working:
                 self.ensure_runner(journal)
 
@@ -268,18 +272,20 @@ class Host:
     def transcript_tokens(self, state: st.Session, agent: str) -> int:
         """How much of a long history this agent is told: as it is set up, or by what its model was seen to hold."""
         settings = self.agents.settings(agent)
-        model = (state.model if agent == state.agent else None) or settings.model or ""
+        model = (_model(state) if agent == state.agent else None) or settings.model or ""
         configured = settings.model_transcript_tokens.get(model) or settings.transcript_tokens
         sizes = self.agents.abilities.get(agent, Abilities()).context_sizes
-        return budget(configured, sizes.get(model) or sizes.get(""), state.shortened.get(agent, 0))
+        shortened = state.shortened.get(agent, 0)
+        if state.working and state.turn is not None and state.turn.agent == agent:
+            shortened = max(shortened, state.turn.shortened)
+        # Of a model that is not known, the smallest is expected.
+        return budget(configured, sizes.get(model) or min(sizes.values(), default=None), shortened)
 
-    def learn_size(self, state: st.Session) -> None:
-        """How much an agent's model can hold, from what it said of its last turn."""
-        size = (state.turn.usage or {}).get("context_size") if state.turn is not None else None
-        if size and state.turn is not None:
-            before = self.agents.abilities.get(state.turn.agent, Abilities())
-            sizes = {**before.context_sizes, "": size, state.turn.model or "": size}
-            self._know(state.turn.agent, msgspec.structs.replace(before, context_sizes=sizes))
+    def learn_size(self, state: st.Session, agent: str, size: int) -> None:
+        """How much an agent's model can hold, as it says."""
+        before = self.agents.abilities.get(agent, Abilities())
+        sizes = {**before.context_sizes, (_model(state) if agent == state.agent else None) or "": size}
+        self._know(agent, msgspec.structs.replace(before, context_sizes=sizes))
 
     def driver_name(self, state: st.Session, agent: str) -> str:
         """How this session speaks to an agent: as it fell back to, as the project says, or as the agent is set up."""
@@ -421,6 +427,10 @@ class Host:
 
     def limits(self, project: str | None, session: dict[str, object]) -> Limits:
         return merged(self.config.limits, self.projects.limits(project), session)
+
+
+def _model(state: st.Session) -> str | None:
+    return state.model or (state.models or {}).get("currentModelId")
 
 
 def _let_go(runner: Runner) -> bool:

@@ -5,6 +5,7 @@ a session is taken, or nothing, and a second time it is there already. No proces
 is known, so its next turn is told the transcript.
 """
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,10 +16,11 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.answers import title_of
 from perdure.core.decision import Decision
-from perdure.core.errors import Refused, StoreError, StoreFull
+from perdure.core.errors import Refused, StoreFull
 from perdure.core.history import take_over
 from perdure.core.imported import check_id, finished_turns, time_of
 from perdure.core.session import create
+from perdure.runtime.host import BETWEEN_TURNS, WHILE_RUNNING
 
 if TYPE_CHECKING:
     from perdure.runtime.sessions import Sessions
@@ -54,27 +56,40 @@ class Imports:
             raise Refused("conflict", f"There is a session {given.id} already.")
         created_at = time_of(given.created_at, "created_at")
         project, folder, agent = self._place(given)
-        turns = finished_turns(given.events, agent)
+        # In a thread: it may be long, and others go on meanwhile.
+        turns = await asyncio.to_thread(finished_turns, given.events, agent)
         workdir = sessions.workspaces.path(folder, given.id)
         command = cmd.CreateSession(
             session_id=given.id, project=project, agent=agent, workdir=workdir, title=given.title, labels=given.labels
         )
         unborn = st.Session(id=given.id, project=project, agent=agent, workdir=workdir, created_at=created_at)
         world = msgspec.structs.replace(sessions.host.world(unborn), now=created_at)
-        decision = create(command, world)
-        take_over(decision, turns, {event.turn or 0 for event in turns}, counted=True)
-        decision.state.agent = agent
-        self._settle(decision, given)
-        made = folder is None and sessions.workspaces.make(given.id)
+        made = False
+        kept: list[dict[str, Any]] = []
         try:
+            await asyncio.to_thread(self._keep_files, given.id, turns, kept)
+            decision = create(command, world)
+            numbers = {event.turn or 0 for event in turns}
+            await asyncio.to_thread(take_over, decision, turns, numbers, counted=True)
+            self._settle(decision, given)
+            made = folder is None and sessions.workspaces.make(given.id)
             await sessions.log.create(decision)
-        except (Refused, StoreError) as error:
+        except Exception as error:
+            # Not if it is cancelled: then the commit goes on without us.
+            sessions.host.enclosures.take_back(given.id, tuple(kept))
             if made:
                 sessions.workspaces.take_back(given.id)
             if isinstance(error, StoreFull):
                 raise Refused("unavailable", "The disk is full. Make room and try again; nothing was kept.") from error
             raise
         return await sessions.get(given.id)
+
+    def _keep_files(self, session_id: str, turns: list[ev.Event], kept: list[dict[str, Any]]) -> None:
+        """Files that come with its messages; what is only named is still only named."""
+        for event in turns:
+            if isinstance(event, ev.UserMessage) and event.attachments:
+                event.attachments = list(self._sessions.host.enclosures.keep(session_id, tuple(event.attachments)))
+                kept += event.attachments
 
     def _place(self, given: Import) -> tuple[str | None, str | None, str]:
         """Its project, directory and agent here. A directory of another machine may not be here: then it gets its
@@ -96,7 +111,7 @@ class Imports:
         if status == "running" and self._sessions.host.settings.on_restart == "end":
             interrupted = given.state == "processing"
             status = "failed" if interrupted else "stopped"
-            reason = "Server restarted while session was running" if interrupted else "Server restarted between turns"
+            reason = WHILE_RUNNING if interrupted else BETWEEN_TURNS
         if status == "running":
             decision.adopt(ev.WaitingForInput(at=at, turn=state.turn.turn if state.turn else None))
         else:

@@ -19,7 +19,7 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.clock import stamp
 from perdure.core.decision import Decision
-from perdure.core.errors import Conflict, Refused, StoreError
+from perdure.core.errors import Conflict, Refused
 from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_turn, snapshot
 from perdure.runtime.records import beside, listed
 from perdure.stores.base import Append, Checkpoint, Draft, Receipt, Store, Stored
@@ -304,9 +304,9 @@ class Log:
         known = self.journals.setdefault(journal.state.id, journal)
         try:
             await self.shielded(journal.record(first, receipt=receipt))
-        except (StoreError, Refused):
-            if known is journal:
-                del self.journals[journal.state.id]
+        except BaseException:
+            if known is journal and not journal.last_seq:
+                self.journals.pop(journal.state.id, None)
             raise
         return journal
 

@@ -278,8 +278,8 @@ class Runner:
         for fact in observations:
             if isinstance(fact, SessionOpened | StartFailed | TurnFinished) and self.attachment is not None:
                 self.host.learn(self.attachment.agent, fact)
-            if isinstance(fact, TurnFinished):
-                self.host.learn_size(self.journal.state)
+            if isinstance(fact, ev.Usage) and fact.context_size and self.attachment is not None:
+                self.host.learn_size(self.journal.state, self.attachment.agent, fact.context_size)
         long_orphan = bool(self.journal.state.prompts)
         if self.attachment is not None and self.attachment.shared is not None:
             long_orphan = self.attachment.shared.asks(self.journal.state.id, long_orphan)

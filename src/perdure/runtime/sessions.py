@@ -138,7 +138,8 @@ class Sessions:
         kept = await asyncio.to_thread(enclosures.keep, session_id, message.attachments)
         try:
             yield msgspec.structs.replace(message, attachments=kept)
-        except BaseException:
+        except Exception:
+            # Not if the caller is gone: the message may be taken without it.
             enclosures.take_back(session_id, kept)
             raise
 
@@ -263,7 +264,11 @@ class Sessions:
         ]
 
     async def unqueue(self, session_id: str, message_id: str) -> None:
+        journal = await self.log.open(session_id)
+        waiting = [queued for queued in journal.state.queue if queued.message_id == message_id]
         await self.do(session_id, cmd.UnqueueMessage(message_id))
+        for queued in waiting:
+            self.host.enclosures.take_back(session_id, tuple(queued.attachments))
 
     # Ending --------------------------------------------------------------------------------------------------------
 

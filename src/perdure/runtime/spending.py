@@ -3,17 +3,17 @@
 Above: the verb `usage` of the sessions. Below: the store's sums.
 """
 
-import re
+from datetime import UTC, datetime
 from typing import Any, get_args
 
 import msgspec
 
+from perdure.core.clock import stamp
 from perdure.core.errors import Refused
 from perdure.stores.base import Store, UsageGroup, UsageKey, UsageQuery
 
 KEYS = get_args(UsageKey)
 MAX_KEYS = 2
-_TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?Z)?")
 
 
 async def usage(store: Store, group_by: str, named: dict[str, str]) -> dict[str, Any]:
@@ -21,9 +21,7 @@ async def usage(store: Store, group_by: str, named: dict[str, str]) -> dict[str,
     keys = tuple(group_by.split(","))
     if not set(keys) <= set(KEYS) or len(set(keys)) != len(keys) or len(keys) > MAX_KEYS:
         raise Refused("invalid", f"group_by must be one of {', '.join(KEYS)}, or two of them with a comma between.")
-    for name in ("since", "until"):
-        if name in named and not _TIME.fullmatch(named[name]):
-            raise Refused("invalid", f"{name} must be a day (2026-01-31) or a time in UTC (2026-01-31T12:00:00Z).")
+    named = {name: _moment(name, value) if name in ("since", "until") else value for name, value in named.items()}
     query = msgspec.convert({**named, "group_by": keys}, UsageQuery)
     groups = await store.usage(query)
     total = await store.usage(msgspec.structs.replace(query, group_by=()))
@@ -32,6 +30,17 @@ async def usage(store: Store, group_by: str, named: dict[str, str]) -> dict[str,
         "usage": [{**dict(zip(keys, group.keys, strict=True)), **_figures(group)} for group in groups],
         "total": _figures(total[0]) if total else None,
     }
+
+
+def _moment(name: str, given: str) -> str:
+    """As times are kept, so that they can be compared as text. A day begins at midnight, UTC."""
+    try:
+        moment = datetime.fromisoformat(given)
+        return stamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError) as error:
+        raise Refused(
+            "invalid", f"{name} must be a day (2026-01-31) or a time (2026-01-31T12:00:00Z), not {given!r}."
+        ) from error
 
 
 def _figures(group: UsageGroup) -> dict[str, Any]:

@@ -7,12 +7,12 @@ costs less than a copy that differs.
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from perdure.surfaces.client import Address, Client
-from perdure.surfaces.stream import Event, EventStream
+from perdure.surfaces.stream import Event
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,6 +56,7 @@ class AsyncClient:
     run = _in_a_thread(Client.run)
     begin_run = _in_a_thread(Client.begin_run)
     create_session = _in_a_thread(Client.create_session)
+    import_session = _in_a_thread(Client.import_session)
     start_session = _in_a_thread(Client.start_session)
     session = _in_a_thread(Client.session)
     sessions = _in_a_thread(Client.sessions)
@@ -64,22 +65,35 @@ class AsyncClient:
     stop = _in_a_thread(Client.stop)
     close_session = _in_a_thread(Client.close_session)
     erase = _in_a_thread(Client.erase)
+    prompts = _in_a_thread(Client.prompts)
+    answer = _in_a_thread(Client.answer)
     edit_message = _in_a_thread(Client.edit_message)
     rewind = _in_a_thread(Client.rewind)
     retry = _in_a_thread(Client.retry)
     fork = _in_a_thread(Client.fork)
     plan = _in_a_thread(Client.plan)
     usage = _in_a_thread(Client.usage)
-    prompts = _in_a_thread(Client.prompts)
-    answer = _in_a_thread(Client.answer)
     transcript = _in_a_thread(Client.transcript)
     transcript_markdown = _in_a_thread(Client.transcript_markdown)
+    attachment = _in_a_thread(Client.attachment)
     health = _in_a_thread(Client.health)
     agents = _in_a_thread(Client.agents)
+    agent = _in_a_thread(Client.agent)
+    reload_agents = _in_a_thread(Client.reload_agents)
+    catalogue = _in_a_thread(Client.catalogue)
     projects = _in_a_thread(Client.projects)
     add_project = _in_a_thread(Client.add_project)
+    remove_project = _in_a_thread(Client.remove_project)
+    login_link = _in_a_thread(Client.login_link)
 
-    async def events(
+    def all_sessions(self, /, **filters: Any) -> AsyncIterator[dict[str, Any]]:
+        return _each(self.client.all_sessions(**filters), _nothing)
+
+    def log(self, session_id: str) -> AsyncIterator[bytes]:
+        """The session's events as they are kept, a JSON line each."""
+        return _each(self.client.log(session_id), _nothing)
+
+    def events(
         self,
         session_id: str,
         position: int | str | None = None,
@@ -90,28 +104,21 @@ class AsyncClient:
         """The session's events after `position` (none: a snapshot first), live, until the session ends. `on_lost` and
         `on_back` are called in another thread."""
         stream = self.client.events(session_id, position, on_lost=on_lost, on_back=on_back)
-        loop = asyncio.get_running_loop()
-        # A thread of its own: a stream that waits for days must not take one from the calls.
-        with _Reader(stream) as reader:
-            while (event := await loop.run_in_executor(reader.thread, reader.next)) is not None:
-                yield event
+        return _each(iter(stream), stream.close)
 
 
-class _Reader:
-    """A stream that is read one event at a time, so that a slow reader slows nothing but itself."""
+def _nothing() -> None:
+    """What can't wait for long needs not be woken."""
 
-    def __init__(self, stream: EventStream) -> None:
-        self._stream = stream
-        self._events = iter(stream)
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="perdure-events")
 
-    def next(self) -> Event | None:
-        return next(self._events, None)
-
-    def __enter__(self) -> "_Reader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # Wakes the thread, if it waits for an event that nobody wants any more.
-        self._stream.close()
-        self.thread.shutdown(wait=False)
+async def _each(found: Iterator[T], close: Callable[[], None]) -> AsyncIterator[T]:
+    """One at a time, so that a slow reader slows nothing but itself; in a thread of its own, since a stream may wait
+    for days. `close` wakes it, if it waits for something that nobody wants any more."""
+    loop, end = asyncio.get_running_loop(), object()
+    thread = ThreadPoolExecutor(1, thread_name_prefix="perdure-reading")
+    try:
+        while (one := await loop.run_in_executor(thread, next, found, end)) is not end:
+            yield one  # type: ignore[misc]
+    finally:
+        close()
+        thread.shutdown(wait=False)

@@ -107,8 +107,10 @@ class Client:
         when_busy: WhenBusy = "reject",
         project: str | None = None,
         workdir: str | None = None,
+        kickoff: bool = False,
     ) -> Json:
-        """Send a message: to a session, or to a new one. It is taken once, however often it is sent."""
+        """Send a message: to a session, or to a new one. It is taken once, however often it is sent. With `kickoff` the
+        project's template is a new session's first message, with `text` in its place."""
         body: Json = {"text": text, "message_id": message_id or new_message_id(), "when_busy": when_busy}
         body |= {"fresh": True} if fresh else {}
         body |= {"agent": agent} if agent else {}
@@ -116,6 +118,7 @@ class Client:
             return self._json("POST", _session(session_id, "messages"), body=body, repeatable=True)
         body |= {"project": project} if project else {}
         body |= {"workdir": workdir} if workdir else {}
+        body |= {"kickoff": True} if kickoff else {}
         # The server makes the new session's id from the message's, so that a repeat finds it.
         return self._json("POST", "/api/messages", body=body, repeatable=True)
 
@@ -264,6 +267,10 @@ class Client:
             if len(lines) < LOG_PAGE_EVENTS:
                 return
             position = int(msgspec.json.decode(lines[-1])["seq"])
+
+    def attachment(self, session_id: str, file: str) -> bytes:
+        """A file that came with a message."""
+        return self._ask("GET", _session(session_id, "attachments", file)).content
 
     # The rest --------------------------------------------------------------------------------------------------------
 

@@ -197,7 +197,7 @@ class Building:
             end |= {"exit_code": int(code), "stop_reason": "failed"}
         if duration is not None:
             end["duration_ms"] = max(0, round(duration))
-        if cost is not None:
+        if cost is not None and cost >= 0:
             end["cost_usd"] = float(cost)
         self._end(end)
 

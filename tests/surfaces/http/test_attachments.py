@@ -60,6 +60,7 @@ def test_the_agent_is_told_where_the_file_is_or_shown_the_picture(server: LocalS
         ({"name": "a", "data": "not base64!"}, "must be base64"),
         ({"name": "a", "data": 7}, "must be base64"),
         ({"name": 7, "path": "/x"}, "must be text"),
+        ({"uri": 7}, "needs data (base64), a path or a uri"),
     ],
 )
 def test_a_broken_attachment_is_refused_and_nothing_is_kept(
@@ -92,7 +93,9 @@ def test_the_same_message_again_keeps_its_file_once(server: LocalServer) -> None
     server.wait_idle(session)
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", "a\x00b", "é" * 300, ""])
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "..", "a\x00b", "é" * 300, "漢" * 100 + ".txt", ""]
+)
 def test_no_name_leads_out_of_the_folder(server: LocalServer, name: str) -> None:
     session = server.create()
     server.turn(session, "say it", attachments=[inside(name, b"x")])
@@ -100,6 +103,9 @@ def test_no_name_leads_out_of_the_folder(server: LocalServer, name: str) -> None
     assert kept.parent == server.data / "attachments" / session
     for file in ("..%2f..%2ftoken", "%2e%2e", "nothing"):
         assert server.http.get(f"/api/sessions/{session}/attachments/{file}").status_code == 404
+    for place in ("%2e%2e", "%2e", "nobody"):
+        for file in ("token", "perdure.db", "install"):
+            assert server.http.get(f"/api/sessions/{place}/attachments/{file}").status_code == 404
 
 
 def test_a_retry_and_a_fork_have_the_file_and_a_purge_erases_only_its_own(server: LocalServer) -> None:
@@ -114,3 +120,27 @@ def test_a_retry_and_a_fork_have_the_file_and_a_purge_erases_only_its_own(server
     assert files(server, session) == []
     [own] = server.transcript(forked)[0]["message"]["attachments"]
     assert Path(own["path"]).parent.name == forked and Path(own["path"]).read_bytes() == PIXEL
+
+
+def test_what_a_client_says_of_a_size_is_not_believed(server: LocalServer) -> None:
+    session = server.create()
+    given = [
+        {"path": "/x.png", "mime_type": "image/png", "size": None},
+        {"uri": "x:y", "size": "1", "file": "../token"},
+    ]
+    assert server.turn(session, "say it", attachments=given)["stop_reason"] == "end_turn"
+    assert server.transcript(session)[0]["message"]["attachments"] == [
+        {"mime_type": "image/png", "path": "/x.png"},
+        {"uri": "x:y"},
+    ]
+
+
+def test_a_message_that_is_taken_back_takes_its_files_along(server: LocalServer) -> None:
+    session = server.create()
+    server.send(session, "hang")
+    queued = server.send(session, "say it", when_busy="queue", attachments=[inside("a.png")])
+    assert len(files(server, session)) == 1
+    server.http.delete(f"/api/sessions/{session}/queue/{queued['message_id']}")
+    assert files(server, session) == []
+    server.post(f"/api/sessions/{session}/abort", expect=202)
+    server.wait_idle(session)

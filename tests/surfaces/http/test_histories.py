@@ -137,6 +137,25 @@ def test_a_fork_has_the_history_and_lives_on_its_own(server: LocalServer) -> Non
     assert forked in [entry["id"] for entry in server.get("/api/sessions?q=two")["sessions"]]
 
 
+def test_a_fork_keeps_its_sessions_agent_and_model(server: LocalServer) -> None:
+    session = said(server, "say one")
+    server.turn(session, "say two", agent="rehearsal-stream")
+    server.post(f"/api/sessions/{session}/config", {"config_id": "model", "value": "rehearsal-2"}, expect=200)
+    forked = server.post(f"/api/sessions/{session}/fork", {"turn": 1}, expect=201)
+    assert (forked["agent"], forked["model"], forked["turns"][0]["agent"]) == (
+        "rehearsal-stream",
+        "rehearsal-2",
+        "rehearsal",
+    )
+    assert forked["turns"][0]["model"] == "rehearsal-1"
+
+
+def test_a_retry_can_not_bear_the_name_of_what_it_replaces(server: LocalServer) -> None:
+    session = said(server, "say one")
+    body = {"turn": 1, "message_id": message_of(server, session, 1)}
+    assert server.post(f"/api/sessions/{session}/retry", body, expect=409)["code"] == "conflict"
+
+
 def test_an_ended_session_can_be_forked_but_not_changed(server: LocalServer) -> None:
     session = said(server, "say one")
     server.post(f"/api/sessions/{session}/stop", expect=200)

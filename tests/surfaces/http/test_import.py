@@ -166,6 +166,27 @@ def test_a_permission_that_was_given_elsewhere_is_not_given_here(server: LocalSe
     server.post("/api/sessions/granted/stop")
 
 
+def test_files_of_a_message_are_kept_or_nothing_is(server: LocalServer) -> None:
+    def with_files(name: str, *files: Json) -> Json:
+        first, *rest = turn(1, "say one", "one")
+        return body(name, [{**first, "attachments": list(files)}, *rest])
+
+    folder = server.data / "attachments"
+    data = {"name": "a.txt", "data": "aGVsbG8=", "file": "../../token", "path": "/elsewhere"}
+    take_in(server, with_files("filed", data))
+    [kept] = server.transcript("filed")[0]["message"]["attachments"]
+    assert server.http.get(f"/api/sessions/filed/attachments/{kept['file']}").content == b"hello"
+    assert kept["path"] == str(folder / "filed" / kept["file"])
+    stale = {"name": "b.png", "path": "/elsewhere", "file": "b.png", "mime_type": "image/png", "size": 5}
+    take_in(server, with_files("stale", stale))
+    assert "file" not in server.transcript("stale")[0]["message"]["attachments"][0]
+    assert server.recalled("stale") == ["say one"]
+    for broken in ({"name": "c"}, {"name": "c", "data": "!"}, {"path": "/x", "size": "big"}):
+        answer = server.http.post("/api/import", json=with_files("broken", data, broken))
+        assert is_problem(answer, 400, "invalid")
+        assert not (folder / "broken").exists()
+
+
 GOOD = turn(1, "say one", "one")
 
 
@@ -184,6 +205,9 @@ GOOD = turn(1, "say one", "one")
         ([{**GOOD[0], "turn": 0}, *GOOD[1:]], "number 1: turn must be a whole number"),
         ([{**GOOD[0], "text": 7}, *GOOD[1:]], "number 1: Expected `str`, got `int` - at `text`"),
         ([*GOOD[:3], {**GOOD[3], "stop_reason": "tired"}], "number 4: Invalid enum value"),
+        ([*GOOD[:3], {**GOOD[3], "duration_ms": 2**63}], "number 4: duration_ms must be a number"),
+        ([*GOOD[:3], {**GOOD[3], "usage": {"input_tokens": "x"}}], "number 4: input_tokens must be a number"),
+        ([*GOOD[:3], {**GOOD[3], "usage": {"input_tokens": 2**70}}], "number 4: input_tokens must be a number"),
     ],
 )
 def test_what_is_no_history_is_refused_with_its_place(server: LocalServer, events: list[Json], words: str) -> None:

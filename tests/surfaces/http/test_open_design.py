@@ -1,6 +1,7 @@
 """Open Design's runs: whether an agent went on in its own session, and questions that are answered as tools are."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -241,6 +242,25 @@ def test_force_fresh_session_is_accepted_wherever_fresh_is(server: LocalServer, 
     for one in (True, False):
         body = {"text": "say x", "session_id": session, "fresh": one, "forceFreshSession": not one}
         assert is_problem(server.http.post(path.format(session=session), json=body), 400, "invalid")
+
+
+def test_other_programs_surfaces_take_it_too(server: LocalServer, tmp_path: Path) -> None:
+    project = server.post("/api/projects", {"name": "fresh", "path": str(tmp_path)}, expect=201)["id"]
+    session = server.create(project=project, agent="rehearsal-resume", message="say one")
+    server.wait_idle(session)
+    teamhq, diane = (
+        f"/api/projects/{project}/sessions/{session}/message",
+        f"/agents/rehearsal-resume/sessions/{session}",
+    )
+    for turn, name in ((2, "fresh"), (3, "forceFreshSession")):
+        server.post(teamhq, {"message": "say more", name: True}, expect=202)
+        server.wait_idle(session)
+        assert run_of(server, f"{session}.{turn}")["context"] == "fresh"
+    assert server.post(f"{diane}/prompt", {"prompt": "say more", "forceFreshSession": True})["turn_number"] == 4
+    assert run_of(server, f"{session}.4")["context"] == "fresh"
+    differing = {"message": "x", "prompt": "x", "fresh": True, "forceFreshSession": False}
+    for path in (teamhq, f"{diane}/prompt"):
+        assert is_problem(server.http.post(path, json=differing), 400, "invalid")
 
 
 def test_a_queued_message_keeps_its_wish_for_a_fresh_session(server: LocalServer) -> None:

@@ -40,6 +40,7 @@ def known(server: LocalServer) -> dict[str, str]:
         "message_id": "m",
         "prompt_id": "p",
         "run_id": f"{session}.1",
+        "file": "f",
     }
 
 

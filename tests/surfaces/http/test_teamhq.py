@@ -263,6 +263,19 @@ def test_a_session_may_be_made_with_its_projects_kickoff_everywhere(team: TeamHQ
     assert server.session(server.create(project=team.project))["turn_count"] == 0
 
 
+def test_a_message_to_a_new_session_may_be_its_projects_kickoff_and_is_taken_once(team: TeamHQ) -> None:
+    server, body = team.server, {"project": team.project, "kickoff": True, "text": "now", "message_id": "kick-1"}
+    sent = server.post("/api/messages", body, expect=202)
+    assert first_message(server, sent["session_id"]).endswith(": now")
+    changed = server.http.patch(f"/api/projects/{team.project}", json={"kickoff": "say another {message}"})
+    assert changed.status_code == 200
+    assert server.post("/api/messages", body, expect=202) == sent
+    empty = server.post("/api/messages", {**body, "text": "", "message_id": "kick-2"}, expect=202)
+    assert first_message(server, empty["session_id"]) == "say another "
+    answer = server.http.post("/api/messages", json={**body, "session_id": sent["session_id"]})
+    assert is_problem(answer, 400, "invalid")
+
+
 @pytest.mark.parametrize(
     ("kickoff", "body", "words"),
     [

@@ -38,6 +38,12 @@ def test_tokens_bytes_and_contexts_are_summed_by_any_key(server: LocalServer) ->
     assert "rehearsal-1" in models
     assert usage(server, session, until=today)["usage"] == []
     assert usage(server, session, until=today)["total"] is None
+    began = server.session(session)["turns"][0]["started_at"]
+    second = began[:19] + "Z"
+    assert usage(server, session, since=second)["total"]["turns"] == 3
+    assert usage(server, session, until=second)["total"] is None
+    assert usage(server, session, since=began[:16] + "Z")["total"]["turns"] == 3
+    assert usage(server, session, since=began[:19] + "%2B00:00")["total"]["turns"] == 3
 
 
 def test_what_was_rewound_was_paid_for_and_a_fork_pays_nothing_again(server: LocalServer) -> None:
@@ -65,7 +71,9 @@ def test_each_turn_records_its_plan_and_what_it_cost(server: LocalServer) -> Non
     assert (first["usage"]["output_tokens"], first["model"]) == (50, "rehearsal-1")
 
 
-@pytest.mark.parametrize("query", ["group_by=week", "group_by=day,day", "group_by=day,agent,model", "since=yesterday"])
+@pytest.mark.parametrize(
+    "query", ["group_by=week", "group_by=day,day", "group_by=day,agent,model", "since=yesterday", "until=2026-99-99"]
+)
 def test_a_question_that_is_not_understood_is_explained(server: LocalServer, query: str) -> None:
     answer = server.http.get(f"/api/usage?{query}")
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid")

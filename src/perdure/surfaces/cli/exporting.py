@@ -4,6 +4,7 @@ Above: people and scripts. Below: the client, so that it works from afar, and se
 session's `.json` is written last, each file under another name first: what is found in the folder is whole.
 """
 
+import base64
 import os
 import sys
 from collections.abc import Iterator
@@ -121,10 +122,25 @@ def _lines(client: Client, session: Json) -> Iterator[bytes]:
             event: Json = msgspec.json.decode(raw)
             if event["seq"] > session["event_count"]:
                 return
+            if event["type"] == "user_message":
+                event["attachments"] = [_with_data(client, session["id"], each) for each in event["attachments"]]
             yield event
 
     for line in lines_of(events()):
         yield msgspec.json.encode(line) + b"\n"
+
+
+def _with_data(client: Client, session_id: str, attachment: Json) -> Json:
+    """A file that the server keeps goes with the message; what is only named is left where it is."""
+    if "file" not in attachment:
+        return attachment
+    try:
+        data = client.attachment(session_id, attachment["file"])
+    except Problem as problem:
+        if problem.code != "not_found":
+            raise
+        return attachment
+    return {**attachment, "data": base64.b64encode(data).decode()}
 
 
 def _replace(path: Path, pieces: Iterator[bytes]) -> Path:

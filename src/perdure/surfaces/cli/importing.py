@@ -32,7 +32,16 @@ class Place(NamedTuple):
 
 
 class Unwanted(Exception):
-    """A session that can't be taken, and why."""
+    """A session that can't be taken: its file, the line if it is one, and what is wrong and what to do."""
+
+    def __init__(self, path: Path, line: int | None, what: str) -> None:
+        super().__init__(what)
+        self.path = path
+        self.line = line
+
+    def __str__(self) -> str:
+        where = f"{self.path}, line {self.line}" if self.line is not None else f"{self.path}"
+        return f"{where}: {self.args[0]}"
 
 
 @click.command()
@@ -60,7 +69,7 @@ def import_command(
             try:
                 done[_take(client, path, place, dry_run)].append(path.stem)
             except Unwanted as error:
-                done["refused"].append({"file": str(path), "error": str(error)})
+                done["refused"].append({"file": str(error.path), "line": error.line, "error": error.args[0]})
                 click.echo(f"perdure: {error}", err=True)
     if reach.as_json:
         print_json(done)
@@ -105,7 +114,7 @@ def _take(client: Client, path: Path, place: Place, dry_run: bool) -> str:
     except Problem as problem:
         if problem.code == "conflict":
             return "already_there"
-        raise Unwanted(f"{path}: {problem.detail} {WHAT_TO_DO} ({problem.code})") from problem
+        raise Unwanted(path, None, f"{problem.detail} {WHAT_TO_DO} ({problem.code})") from problem
     return "imported"
 
 
@@ -136,20 +145,19 @@ def _read(path: Path) -> tuple[Metadata, list[Json]]:
         # Cut at line feeds only: other characters that end a line in a text may stand inside JSON.
         return metadata, read_turns(metadata, log.read_bytes().split(b"\n"))
     except Broken as broken:
-        where = f"{reading}, line {broken.line}" if broken.line is not None else f"{reading}"
-        raise Unwanted(f"{where}: {broken.what}. {WHAT_TO_DO}") from broken
+        raise Unwanted(reading, broken.line, f"{broken.what}. {WHAT_TO_DO}") from broken
     except OSError as error:
-        raise Unwanted(f"{reading} can't be read: {error.strerror}. Both files of a session are needed.") from error
+        what = f"it can't be read: {error.strerror}. Both files of a session are needed."
+        raise Unwanted(reading, None, what) from error
 
 
 def _project(path: Path, metadata: Metadata, place: Place) -> str | None:
     if place.project is not None or place.without_project or not metadata.project_id:
         return place.projects[place.project] if place.project is not None else None
     if metadata.project_id not in place.projects:
-        raise Unwanted(
-            f"{path}: there is no project {metadata.project_id!r} here. Add it (perdure projects add DIR --name "
-            f"{metadata.project_id}), or give --project NAME or --without-project, and import again."
-        )
+        name = metadata.project_id
+        what = f"there is no project {name!r} here. Add it (perdure projects add DIR --name {name}), or give "
+        raise Unwanted(path, None, what + "--project NAME or --without-project, and import again.")
     return place.projects[metadata.project_id]
 
 

@@ -20,11 +20,12 @@ SEND_PATIENCE_S = 30.0
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="[SESSION] TEXT...")
+@click.argument("words", nargs=-1, metavar="[SESSION] TEXT...")
 @click.option("--new", is_flag=True, help="All words are text; begin a session.")
 @click.option("--agent", help="The agent that takes it; a session goes on with it.")
 @click.option("--project", help="For a new session: the project it works in.")
 @click.option("--workdir", metavar="DIR", help="For a new session: the directory it works in.")
+@click.option("--kickoff", is_flag=True, help="Begin with the project's kickoff; TEXT, if any, has its place in it.")
 @click.option("--fresh", "--fresh-session", "fresh", is_flag=True, help="Give the agent the transcript anew.")
 @click.option("--queue", "when_busy", flag_value="queue", help="If a turn runs: wait for its end.")
 @click.option("--interrupt", "when_busy", flag_value="interrupt", help="If a turn runs: interrupt it.")
@@ -38,6 +39,7 @@ def send_command(
     agent: str | None,
     project: str | None,
     workdir: str | None,
+    kickoff: bool,
     fresh: bool,
     when_busy: WhenBusy | None,
     message_id: str | None,
@@ -47,9 +49,9 @@ def send_command(
 
     SESSION is an id (s_...), a beginning of one, or `last`; without it a session is begun. TEXT `-` reads stdin.
     """
-    session, words = _split(words, new or bool(project or workdir))
+    session, words = _split(words, new or kickoff or bool(project or workdir))
     text = given_text(" ".join(words))
-    if not text.strip():
+    if not text.strip() and not kickoff:
         raise click.UsageError("Give a text to send.")
     with reach.client() as client:
         session_id = find_session(client, session) if session else None
@@ -63,6 +65,7 @@ def send_command(
             when_busy=when_busy or "reject",
             project=project,
             workdir=os.path.abspath(os.path.expanduser(workdir)) if workdir else None,
+            kickoff=kickoff,
         )
         if not wait:
             _confirm(sent, reach.as_json)

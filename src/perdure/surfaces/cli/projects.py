@@ -32,10 +32,11 @@ def projects_command(ctx: click.Context, reach: Reach) -> None:
 @click.argument("path")
 @click.option("--name", help="What to call it; by default the directory's name.")
 @click.option("--agent", help="The agent of its sessions.")
+@click.option("--kickoff", help="A template for the first message of its sessions; see `perdure send --kickoff`.")
 @reaching
-def add_command(reach: Reach, path: str, name: str | None, agent: str | None) -> None:
+def add_command(reach: Reach, path: str, name: str | None, agent: str | None, kickoff: str | None) -> None:
     """Add a project. Its id is printed."""
-    fields = {"name": name or os.path.basename(os.path.abspath(path)), "agent": agent}
+    fields = {"name": name or os.path.basename(os.path.abspath(path)), "agent": agent, "kickoff": kickoff}
     with reach.client() as client:
         project = client.add_project(
             os.path.abspath(os.path.expanduser(path)), **{key: value for key, value in fields.items() if value}

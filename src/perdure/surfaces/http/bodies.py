@@ -128,6 +128,8 @@ class AnyMessageBody(MessageBody, kw_only=True):
 
     session_id: Name | None = None
     project: Name | None = None
+    kickoff: bool = False
+    """Make the first message of a new session from the project's template, with `text` in its place."""
     workdir: PathText | None = None
     title: TitleText = ""
     model: Name | None = None

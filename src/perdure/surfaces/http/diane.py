@@ -93,7 +93,8 @@ async def diane_prompt(request: Request) -> ASGIApp:
     streams = flag(request, "stream")
     sessions = verbs(request)
     session_id = (await _mine(request))["id"]
-    accepted = await sessions.send(session_id, Outgoing(text=body.prompt))
+    fresh = bodies.wants_fresh(body.fresh, body.force_fresh_session)
+    accepted = await sessions.send(session_id, Outgoing(text=body.prompt, fresh=fresh))
     if streams:
         journal = await sessions.log.open(session_id)
         return EventStream(PromptViewer(request.app.state.hub, sessions, journal, accepted))

@@ -7,7 +7,7 @@ its names in snake_case and otherwise unread.
 import re
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from perdure.core.clock import seconds
 from perdure.surfaces.http import bodies
@@ -26,6 +26,8 @@ class DianeSessionBody(Struct, kw_only=True):
 
 class DianePromptBody(Struct, kw_only=True):
     prompt: str
+    fresh: bool | UnsetType = UNSET
+    force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
 
 
 class DianeModels(Struct, kw_only=True):

@@ -189,11 +189,20 @@ async def send_or_create(request: Request) -> Response:
     body = await body_of(request, bodies.AnyMessageBody)
     sessions = verbs(request)
     if body.session_id is not None:
+        if body.kickoff:
+            raise Refused("invalid", "A kickoff begins a session: leave session_id or kickoff out.")
         return reply(await sessions.send(body.session_id, _outgoing(body)), 202)
-    if body.message_id is None:
+    session_id = None
+    if body.message_id is not None:
+        session_id = "s_" + hashlib.sha256(body.message_id.encode("utf-8", "surrogatepass")).hexdigest()[:21]
+    if body.kickoff:
+        # The same message makes another text tomorrow, or of another template: it is known by its id alone.
+        if session_id is not None and (earlier := await sessions.replayed(session_id, body.message_id or "", None)):
+            return reply(earlier, 202)
+        body.text = asked_message(sessions, body.project, body.title, body.text if body.text.strip() else None)
+    if session_id is None:
         _, answer = await sessions.create(_opening(body), _outgoing(body))
         return reply(answer, 202)
-    session_id = "s_" + hashlib.sha256(body.message_id.encode("utf-8", "surrogatepass")).hexdigest()[:21]
     return reply(await create_once(request, session_id, _opening(body), _outgoing(body)), 202)
 
 

@@ -13,7 +13,6 @@ from perdure.surfaces.http.handlers import verbs
 from perdure.surfaces.http.requests import body_of, reply
 
 IMPORT_MAX_BYTES = 128 * 1024 * 1024
-PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 USAGE_FILTERS = ("since", "until", "agent", "project", "session")
 
 
@@ -63,10 +62,12 @@ async def plan(request: Request) -> Response:
 
 async def get_attachment(request: Request) -> Response:
     """A file that came with a message. A picture is shown; anything else is saved and never run as a page."""
-    path = verbs(request).host.enclosures.find(request.path_params["session_id"], request.path_params["file"])
+    session_id, file = request.path_params["session_id"], request.path_params["file"]
+    await verbs(request).log.open(session_id)
+    path = verbs(request).host.enclosures.find(session_id, file)
     kind = mimetypes.guess_type(path.name)[0]
     headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox; default-src 'none'"}
-    if kind in PICTURES:
+    if kind in verbs(request).host.enclosures.pictures:
         return FileResponse(path, media_type=kind, headers=headers)
     return FileResponse(path, media_type="application/octet-stream", filename=path.name[9:], headers=headers)
 

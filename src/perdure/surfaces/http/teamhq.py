@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from perdure.core.errors import Refused
 from perdure.runtime.sessions import Opening, Outgoing, Query
+from perdure.surfaces.http import bodies
 from perdure.surfaces.http import teamhq_shapes as shapes
 from perdure.surfaces.http.handlers import verbs
 from perdure.surfaces.http.requests import MAX_LIMIT, body_of, position_of, reply, whole_number
@@ -129,9 +130,10 @@ def _checked(message: Any) -> str:
 async def teamhq_message(request: Request) -> Response:
     body = await body_of(request, shapes.TeamMessageBody)
     text = _checked(body.message)
+    fresh = bodies.wants_fresh(body.fresh, body.force_fresh_session)
     session = await _mine(request, NOT_ACTIVE)
     try:
-        accepted = await verbs(request).send(session["id"], Outgoing(text=text, agent=body.agent))
+        accepted = await verbs(request).send(session["id"], Outgoing(text=text, agent=body.agent, fresh=fresh))
     except Refused as refusal:
         _refuse(request, refusal)
     return reply(shapes.TeamAccepted(turn_number=accepted["turn"]), 202)

@@ -5,7 +5,7 @@ Above: teamhq.py of this folder. Below: nothing; surfaces/teamhq.py has the word
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, field
 
 from perdure.surfaces.http import bodies
 
@@ -25,6 +25,8 @@ class TeamMessageBody(Struct, kw_only=True):
 
     message: Any = None
     agent: bodies.Name | None = None
+    fresh: bool | UnsetType = UNSET
+    force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
 
 
 class TeamTurn(Struct, kw_only=True, rename="camel"):

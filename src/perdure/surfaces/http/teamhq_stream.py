@@ -19,7 +19,7 @@ from perdure.surfaces.http.viewers import Hub, Viewer
 from perdure.surfaces.teamhq import Teller
 
 READ_BATCH = 1_000
-DATA = b"\ndata: "
+DATA, FRAME_END = b"\ndata: ", b"\n\n"
 
 Json = dict[str, Any]
 
@@ -46,12 +46,13 @@ class TeamViewer(Viewer):
     def wake(self) -> None:
         if self._paused or self._busy or self._pipe is None:
             return
-        frames = self._journal.frames_since(self._cursor) if self._knows_tools else None
+        frames = self._journal.frames_after(self._cursor) if self._knows_tools else None
         if frames is None:
             self.catch_up(self._replay())
             return
-        for seq, frame in frames:
-            self._tell(seq, msgspec.json.decode(frame[frame.index(DATA) + len(DATA) :]))
+        for frame in frames.split(FRAME_END)[:-1]:
+            event: Json = msgspec.json.decode(frame[frame.index(DATA) + len(DATA) :])
+            self._tell(event["seq"], event)
             if self._paused:
                 return
         if self._journal.state.phase == "ended":

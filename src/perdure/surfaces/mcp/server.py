@@ -92,9 +92,9 @@ class Delegate:
         session_id = arguments.session_id
         # Made here, so that a repeat after a broken connection is the same message.
         message_id = _given(arguments.message_id) or new_message_id()
-        agent = _given(arguments.agent)
+        agent, fresh = _given(arguments.agent), arguments.fresh is True
         sent = await self._in_thread(
-            lambda: client.send(arguments.prompt, session_id, message_id=message_id, agent=agent)
+            lambda: client.send(arguments.prompt, session_id, message_id=message_id, agent=agent, fresh=fresh)
         )
         if sent["turn"] is None:
             raise Problem(409, "conflict", "This message_id is that of a queued message. Use a new one.", {})

@@ -43,6 +43,10 @@ class Prompt(Struct, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    fresh: (
+        Annotated[bool, Meta(description="True: the agent is told the whole conversation anew instead of going on.")]
+        | UnsetType
+    ) = UNSET
     message_id: (
         Annotated[
             str,

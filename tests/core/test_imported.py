@@ -1,0 +1,136 @@
+"""Turns from elsewhere: what passes the check can be folded, whatever it is; what can't is refused with its place."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core.decision import World
+from perdure.core.errors import Refused
+from perdure.core.history import take_over
+from perdure.core.imported import TAKEN, check_id, finished_turns, time_of
+from perdure.core.session import create
+from perdure.core.view import public_session, public_turn
+from tests.core.stage import facts
+
+Json = dict[str, Any]
+TIME = "2026-02-07T12:00:00.000Z"
+TURN: list[Json] = [
+    {"type": "user_message", "message_id": "m", "text": "say one", "agent": ""},
+    {"type": "turn_start", "run_id": "", "message_id": "m", "agent": "", "context": "fresh", "context_reason": "x"},
+    {"type": "tool_use", "tool_id": "t", "name": "Bash", "input": {"a": 1}},
+    {"type": "tool_result", "tool_id": "t", "content": "out"},
+    {"type": "assistant_text", "block": 0, "delta": "one"},
+    {"type": "plan", "entries": [{"content": "read"}]},
+    {"type": "error", "message": "broke", "code": "x"},
+    {"type": "turn_end", "stop_reason": "end_turn", "duration_ms": 5, "usage": {"input_tokens": 3}, "cost_usd": 0.5},
+]
+
+
+def turn(number: int = 1) -> list[Json]:
+    return [{**event, "turn": number, "at": TIME} for event in TURN]
+
+
+def folded(events: list[ev.Event]) -> Json:
+    """A new session with these turns, as people see it."""
+    command = cmd.CreateSession(session_id="s", project=None, agent="claude", workdir="/")
+    decision = create(command, World(now=TIME, facts_of=lambda _: facts()))
+    take_over(decision, events, {event.turn or 0 for event in events}, counted=True)
+    shown = public_session(decision.state, len(decision.events))
+    return {**shown, "turns": [public_turn(found) for found in decision.turns.values()]}
+
+
+def test_turns_are_taken_with_their_figures_and_the_agent_that_is_meant() -> None:
+    shown = folded(finished_turns(turn(1) + turn(4), "claude"))
+    assert [(found["turn"], found["agent"], found["cost_usd"]) for found in shown["turns"]] == [
+        (1, "claude", 0.5),
+        (4, "claude", 0.5),
+    ]
+    assert (shown["turn_count"], shown["usage"]["input_tokens"], shown["state"]) == (2, 6, "idle")
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+    st.just(10**400),
+    st.dictionaries(
+        st.sampled_from(["input_tokens", "cost_usd", "x"]), st.integers() | st.text(max_size=2), max_size=2
+    ),
+    st.lists(st.integers(), max_size=2),
+)
+FIELDS = [
+    "type", "turn", "at", "usage", "cost_usd", "duration_ms", "input_bytes", "exit_code", "stop_reason", "agent",
+    "context", "seen", "catch_up", "scope", "origin", "attachments", "status", "answer", "confirmed", "text",
+]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2 * len(TURN) - 1), st.sampled_from(FIELDS), VALUES), max_size=4))
+def test_whatever_is_changed_in_a_history_it_is_refused_or_can_be_folded(changes: list[tuple[int, str, Any]]) -> None:
+    events = turn(1) + turn(2)
+    for index, field, value in changes:
+        events[index] = {**events[index], field: value}
+    try:
+        found = finished_turns(events, "claude")
+    except Refused as refusal:
+        assert refusal.code == "invalid"  # noqa: PT017
+        return
+    folded(found)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("usage", {"input_tokens": "many"}),
+        ("usage", {"input_tokens": -1}),
+        ("usage", {"output_tokens": True}),
+        ("duration_ms", 10**30),
+        ("cost_usd", -0.5),
+        ("input_bytes", 2**60),
+        ("exit_code", 10**30),
+    ],
+)
+def test_figures_that_can_not_be_added_up_are_refused(field: str, value: Any) -> None:
+    events = turn()
+    events[-1][field] = value
+    with pytest.raises(Refused, match=f"number {len(events)}"):
+        finished_turns(events, "claude")
+
+
+def test_figures_that_are_not_known_are_left_out() -> None:
+    events = turn()
+    events[-1]["usage"] = {"input_tokens": 3, "stars": "many", "output_tokens": None}
+    end = finished_turns(events, "claude")[-1]
+    assert isinstance(end, ev.TurnEnd) and end.usage == {"input_tokens": 3}
+
+
+@pytest.mark.parametrize("at", ["", "soon", "0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "10000-01-01T00:00:00Z"])
+def test_what_is_no_time_of_a_session_is_refused(at: str) -> None:
+    with pytest.raises(Refused, match="must be a time"):
+        time_of(at, "created_at")
+
+
+def test_a_time_is_written_as_all_are() -> None:
+    assert time_of("2026-02-07T13:00:00+01:00", "x") == TIME
+    assert time_of("2026-02-07T12:00:00Z", "x") == TIME
+
+
+@pytest.mark.parametrize("name", ["s_1", "3f2c9a1b-0000", "A", "9"])
+def test_an_id_is_a_name(name: str) -> None:
+    check_id(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a.b", "a b", "-a", "_a", "a\n", "x" * 101])
+def test_what_is_no_name_is_no_id(name: str) -> None:
+    with pytest.raises(Refused):
+        check_id(name)
+
+
+def test_no_prompt_and_nothing_of_a_process_is_taken() -> None:
+    assert not {"pending_prompt", "agent_launched", "agent_attached", "config", "history_changed"} & set(TAKEN)
