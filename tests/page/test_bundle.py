@@ -13,6 +13,7 @@ SOURCES = ROOT / "ui"
 BUILT = ROOT / "src" / "perdure" / "web" / "page"
 STALE = "the page's bundle is out of date: run ./run ui and commit what it builds"
 BUILD_LIMIT_S = 100
+OLDEST_NODE = (20, 19)
 
 
 def digest(folder: Path) -> str:
@@ -37,10 +38,19 @@ def test_a_change_of_the_sources_is_noticed(tmp_path: Path) -> None:
     assert digest(copy) != digest(SOURCES)
 
 
-@pytest.mark.needs("npm")
-def test_building_the_sources_gives_the_same_bytes(tmp_path: Path) -> None:
+@pytest.fixture
+def build_tools() -> None:
     if not (SOURCES / "node_modules").exists():
-        pytest.skip("the page's build tools are not installed (./run ui)")
+        pytest.skip("the page's build tools are not installed (./run ui install)")
+    said = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    version = tuple(int(part) for part in said.strip().removeprefix("v").split(".")[:2])
+    if version < OLDEST_NODE:
+        pytest.skip(f"the page is built with Node {'.'.join(map(str, OLDEST_NODE))} or newer; this is {said.strip()}")
+
+
+@pytest.mark.needs("node", "npm")
+@pytest.mark.usefixtures("build_tools")
+def test_building_the_sources_gives_the_same_bytes(tmp_path: Path) -> None:
     subprocess.run(
         ["npx", "vite", "build", "--outDir", str(tmp_path / "built"), "--emptyOutDir"],
         cwd=SOURCES,
@@ -54,10 +64,9 @@ def test_building_the_sources_gives_the_same_bytes(tmp_path: Path) -> None:
     assert fresh == kept, STALE
 
 
-@pytest.mark.needs("npm")
+@pytest.mark.needs("node", "npm")
+@pytest.mark.usefixtures("build_tools")
 def test_the_page_s_own_unit_tests_pass() -> None:
-    if not (SOURCES / "node_modules").exists():
-        pytest.skip("the page's build tools are not installed (./run ui)")
     done = subprocess.run(
         ["npm", "run", "--silent", "test"], cwd=SOURCES, capture_output=True, text=True, timeout=BUILD_LIMIT_S
     )

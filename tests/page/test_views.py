@@ -76,7 +76,7 @@ def test_every_view_is_accessible_and_has_its_picture(
     busy: tuple[LiveServer, Day], make_person: Callable[..., Person], width: int, dark: bool
 ) -> None:
     if not AXE.exists():
-        pytest.skip("needs axe-core (./run ui installs it)")
+        pytest.skip("needs axe-core (./run ui install)")
     server, day = busy
     person = make_person(server, width=width, height=800 if width > 1000 else 844, dark=dark, touch=width < 1000)
     bad: dict[str, list[str]] = {}
@@ -86,6 +86,8 @@ def test_every_view_is_accessible_and_has_its_picture(
         if view == "session":
             person.log.get_by_role("button", name="4 tools").click()
             person.log.get_by_role("button", name="Edited src/auth.py").first.click()
+            written = person.log.get_by_role("cell", name="rehearsed 1", exact=True).first.bounding_box()
+            assert written is not None and written["width"] > width / 3, "a diff has room for its text"
         shoot(person, f"{view}-{width}-{'dark' if dark else 'light'}")
         found = violations(person.page)
         if found:

@@ -22,7 +22,7 @@ export const DiffView = memo(function DiffView({ diff, workdir }: { diff: Diff; 
       </div>
       <table className="diff w-full table-fixed border-collapse" aria-label={`Changes in ${shortPath(diff.path, workdir)}`}>
         <colgroup>
-          <col className="w-9 max-sm:w-0" />
+          <col className="w-9 max-sm:hidden" />
           <col className="w-9" />
           <col className="w-5" />
           <col />

@@ -81,7 +81,7 @@ export function Conversation({ store, state, actions, onRewound, ref }: Props) {
       case "separator":
         return <Separator turn={row.turn} />;
       case "block":
-        return <div className={row.block.last === false ? "" : "pb-2.5"}><BlockView block={row.block} /></div>;
+        return <div className={`${row.first ? "pt-1.5" : ""} ${row.block.last === false ? "" : "pb-2.5"}`}><BlockView block={row.block} /></div>;
       case "thinking":
         return <Thinking part={row.part} live={row.live} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
       case "tool":

@@ -11,7 +11,7 @@ export type Row =
   | { kind: "earlier"; key: string; count: number }
   | { kind: "message"; key: string; turn: Turn }
   | { kind: "separator"; key: string; turn: Turn }
-  | { kind: "block"; key: string; block: Block; turn: number }
+  | { kind: "block"; key: string; block: Block; first: boolean }
   | { kind: "thinking"; key: string; part: TextPart; live: boolean }
   | { kind: "tool"; key: string; tool: ToolPart; children: ToolPart[]; all: ToolPart[]; inside: boolean }
   | { kind: "tools"; key: string; tools: ToolPart[] }
@@ -122,7 +122,7 @@ export class RowMaker {
   private part(rows: Row[], part: Exclude<Part, ToolPart>, key: string, turn: Turn, state: State, growing: boolean): void {
     switch (part.type) {
       case "text":
-        this.text(rows, part, key, turn.turn);
+        this.text(rows, part, key);
         break;
       case "thinking":
         rows.push({ kind: "thinking", key, part, live: growing });
@@ -141,13 +141,12 @@ export class RowMaker {
     }
   }
 
-  private text(rows: Row[], part: TextPart, key: string, turn: number): void {
+  private text(rows: Row[], part: TextPart, key: string): void {
     const known = this.blocks.get(key);
     const grows = known && part.text.startsWith(known.text.slice(-64), Math.max(0, known.text.length - 64));
     const blocks = grow(grows ? known.blocks : NOTHING, part.text);
     this.blocks.set(key, { text: part.text, blocks });
     let number = 0;
-    for (const block of blocks.settled) rows.push({ kind: "block", key: `${key}.${number++}`, block, turn });
-    for (const block of blocks.tail) rows.push({ kind: "block", key: `${key}.${number++}`, block, turn });
+    for (const block of [...blocks.settled, ...blocks.tail]) rows.push({ kind: "block", key: `${key}.${number}`, block, first: number++ === 0 });
   }
 }

@@ -1,0 +1,61 @@
+// Rows of a conversation: what folds, what nests, and what stays the very same object when nothing changed.
+
+import { describe, expect, it } from "vitest";
+import { empty, type State, type Turn } from "../src/state/session";
+import { RowMaker, type Row } from "../src/views/rows";
+import type { Part, ToolPart, TurnInfo } from "../src/wire/types";
+
+const tool = (id: string, parent: string | null = null, status: ToolPart["status"] = "completed"): ToolPart => ({ type: "tool", tool_id: id, name: "Read", kind: "read", title: id, status, input: null, parent_tool_id: parent });
+
+function turn(number: number, parts: Part[], ended = true): Turn {
+  const info = { turn: number, stop_reason: ended ? "end_turn" : null } as TurnInfo;
+  return { turn: number, info, message: { message_id: `m${number}`, text: "hello", at: "" }, parts, loaded: true, rewound: false, upTo: 0 };
+}
+
+const state = (turns: Turn[], visible = turns.map((one) => one.turn)): State => ({ ...empty("s"), turns, visible });
+const kinds = (rows: Row[]) => rows.map((row) => row.kind);
+const rowsOf = (value: State, open = new Set<string>(), maker = new RowMaker()) => maker.rows(value, open, [], 0);
+
+describe("rows", () => {
+  it("fold a run of finished tools, and show them when it is opened", () => {
+    const value = state([turn(1, [tool("a"), tool("b"), tool("c"), { type: "text", block: 0, text: "done" }])]);
+    expect(kinds(rowsOf(value))).toEqual(["message", "separator", "tools", "block"]);
+    expect(kinds(rowsOf(value, new Set(["tools:a"])))).toEqual(["message", "separator", "tools", "tool", "tool", "tool", "block"]);
+  });
+
+  it("leave a few tools as they are, and one that runs outside of the fold", () => {
+    expect(kinds(rowsOf(state([turn(1, [tool("a"), tool("b")])])))).toEqual(["message", "separator", "tool", "tool"]);
+    const running = state([turn(1, [tool("a"), tool("b"), tool("c"), tool("d", null, "in_progress")], false)]);
+    expect(kinds(rowsOf(running))).toEqual(["message", "separator", "tools", "tool"]);
+  });
+
+  it("put a sub-agent's tools inside of the tool that started it", () => {
+    const rows = rowsOf(state([turn(1, [tool("task"), tool("x", "task"), tool("y", "task")])]));
+    const found = rows.filter((row) => row.kind === "tool");
+    expect(found.length).toBe(1);
+    expect(found[0]!.children.map((one) => one.tool_id)).toEqual(["x", "y"]);
+  });
+
+  it("fold what was taken back, known or not", () => {
+    const gone = { ...turn(2, []), rewound: true };
+    expect(kinds(rowsOf(state([turn(1, []), gone, turn(3, [])], [1, 3])))).toEqual(["message", "separator", "rewound", "message", "separator"]);
+    const gap = rowsOf(state([turn(1, []), turn(4, [])]));
+    expect(gap.find((row) => row.kind === "rewound")!.turns).toEqual([2, 3]);
+  });
+
+  it("are the same objects for turns that did not change", () => {
+    const maker = new RowMaker();
+    const open = new Set<string>();
+    const first = turn(1, [{ type: "text", block: 0, text: "one" }]);
+    const before = rowsOf(state([first, turn(2, [])]), open, maker);
+    const after = rowsOf(state([first, turn(2, [{ type: "text", block: 0, text: "two" }])]), open, maker);
+    expect(after.slice(0, 3)).toEqual(before.slice(0, 3));
+    expect(after[2]).toBe(before[2]);
+  });
+
+  it("leave a message out that the log already shows", () => {
+    const message = { session: "s", message_id: "m1", text: "hello", sent_at: 0 };
+    expect(kinds(new RowMaker().rows(state([turn(1, [])]), new Set(), [message], 0))).toEqual(["message", "separator"]);
+    expect(kinds(new RowMaker().rows(state([]), new Set(), [message], 0))).toEqual(["outgoing"]);
+  });
+});
