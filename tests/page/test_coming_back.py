@@ -131,3 +131,16 @@ def test_two_tabs_of_one_session_show_the_same(person: Person) -> None:
     for tab in (person.page, second):
         expect(tab.locator(".md", has_text="the end")).to_be_visible()
         assert " ".join(tab.locator(".md").all_inner_texts()).count("w99") == 1
+
+
+def test_a_browser_without_shared_workers_is_live_too(person: Person) -> None:
+    person.context.add_init_script("delete window.SharedWorker")
+    tab = person.new_tab("/new")
+    assert tab.evaluate("() => typeof SharedWorker") == "undefined"
+    box = tab.get_by_role("textbox", name="Message", exact=True)
+    box.fill("stream 50 5\nsay the end")
+    box.press("Enter")
+    expect(tab.locator(".md", has_text="the end")).to_be_visible()
+    expect(
+        tab.get_by_role("navigation", name="Sessions").get_by_role("link", name=re.compile("stream 50"))
+    ).to_be_visible()
