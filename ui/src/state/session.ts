@@ -33,9 +33,7 @@ export function reduce(state: State, event: Event): State {
   if (event.type === "snapshot") return snapshot(state, event);
   if (event.seq <= state.seq) return state;
   if ((event.first_seq ?? event.seq) > state.seq + 1) return { ...state, stale: true };
-  const folded = fold({ ...state, seq: event.seq, lastEventAt: event.at }, event);
-  if (folded.session) folded.session = { ...folded.session, event_count: event.seq };
-  return folded;
+  return fold({ ...state, seq: event.seq, lastEventAt: event.at }, event);
 }
 
 // Snapshots -------------------------------------------------------------------------------------------------------------

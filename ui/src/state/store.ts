@@ -2,7 +2,7 @@
 // session.ts decides what events mean; link.ts brings them; api.ts fetches older turns. Events are folded once per frame,
 // however many come.
 
-import { useSyncExternalStore } from "react";
+import { useEffect, useState, useSyncExternalStore } from "react";
 import { at, get, Problem } from "../wire/api";
 import { again, listen } from "../wire/link";
 import type { Event, TranscriptTurn } from "../wire/types";
@@ -11,9 +11,14 @@ import { empty, missing, reduceAll, withHistory, type State } from "./session";
 const PAGE_TURNS = 30;
 const KEPT_STORES = 6;
 const HIDDEN_FLUSH_MS = 200;
+const CALM_MS = 250;
+
+/** What does not change while a text streams: all but the conversation looks at this alone. */
+export type Head = Pick<State, "session" | "prompts" | "queue" | "commands"> & { gone: boolean };
 
 export class SessionStore {
   state: State;
+  head: Head;
   gone = false;
   loading = false;
   trouble = "";
@@ -25,6 +30,8 @@ export class SessionStore {
 
   constructor(readonly id: string) {
     this.state = empty(id);
+    const { session, prompts, queue, commands } = this.state;
+    this.head = { session, prompts, queue, commands, gone: false };
   }
 
   readonly subscribe = (listener: () => void) => {
@@ -33,6 +40,11 @@ export class SessionStore {
   };
 
   private tell(): void {
+    const { session, prompts, queue, commands } = this.state;
+    const before = this.head;
+    if (before.session !== session || before.prompts !== prompts || before.queue !== queue || before.commands !== commands || before.gone !== this.gone) {
+      this.head = { session, prompts, queue, commands, gone: this.gone };
+    }
     for (const listener of this.listeners) listener();
   }
 
@@ -155,6 +167,31 @@ listen((message) => {
   if (message.kind === "events") stores.get(message.session)?.hear(message.events);
   else if (message.kind === "missing") stores.get(message.session)?.lost();
 });
+
+export function useHead(store: SessionStore): Head {
+  return useSyncExternalStore(store.subscribe, () => store.head);
+}
+
+/** The state of a moment ago: for what need not be drawn with every frame. */
+export function useCalmly(store: SessionStore): State {
+  const [state, setState] = useState(store.state);
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | null = null;
+    const look = () => {
+      timer ??= setTimeout(() => {
+        timer = null;
+        setState(store.state);
+      }, CALM_MS);
+    };
+    setState(store.state);
+    const leave = store.subscribe(look);
+    return () => {
+      leave();
+      if (timer) clearTimeout(timer);
+    };
+  }, [store]);
+  return state;
+}
 
 export function useSession(store: SessionStore): State {
   return useSyncExternalStore(store.subscribe, () => store.state);

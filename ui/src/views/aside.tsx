@@ -6,14 +6,16 @@ import { IconButton, Link } from "../parts/button";
 import { Counts } from "../parts/diff";
 import { pathOf } from "../shell/router";
 import type { State } from "../state/session";
+import { useCalmly, type SessionStore } from "../state/store";
 import { counts, difference } from "../text/difference";
 import { count, money, shortPath } from "../text/words";
-import type { PlanPart, TurnInfo } from "../wire/types";
+import type { Diff, PlanPart, TurnInfo } from "../wire/types";
 import { PlanList } from "./turnrows";
 
 const SHOWN_TURNS = 60;
 
-export function Aside({ state, shown, onClose, onTurn }: { state: State; shown: boolean; onClose: () => void; onTurn: (turn: number) => void }) {
+export function Aside({ store, shown, onClose, onTurn }: { store: SessionStore; shown: boolean; onClose: () => void; onTurn: (turn: number) => void }) {
+  const state = useCalmly(store);
   const plan = useMemo(() => {
     for (const turn of state.turns.toReversed()) {
       const found = turn.parts.findLast((part): part is PlanPart => part.type === "plan");
@@ -31,7 +33,7 @@ export function Aside({ state, shown, onClose, onTurn }: { state: State; shown: 
       <Spent state={state} />
       <Outline state={state} onTurn={(turn) => (onTurn(turn), onClose())} />
       <Section title="Events">
-        <Link to={pathOf(state.id) + "/events"} className="text-quiet underline underline-offset-2 hover:text-text">{(state.session?.event_count ?? state.seq).toLocaleString("en")} stored</Link>
+        <Link to={pathOf(state.id) + "/events"} className="text-quiet underline underline-offset-2 hover:text-text">{state.seq.toLocaleString("en")} stored</Link>
       </Section>
     </aside>
   );
@@ -46,20 +48,31 @@ function Section({ title, children }: { title: string; children: React.ReactNode
   );
 }
 
+const counted = new WeakMap<Diff, { first: Diff; counts: { added: number; removed: number } }>();
+
+/** From before the first change to after the last; a pair is compared once. */
+function countsOf(first: Diff, last: Diff): { added: number; removed: number } {
+  const known = counted.get(last);
+  if (known?.first === first) return known.counts;
+  const made = counts(difference(first.old_text, last.new_text));
+  counted.set(last, { first, counts: made });
+  return made;
+}
+
 function Files({ state }: { state: State }) {
   const files = useMemo(() => {
-    const found = new Map<string, { first: string | null; last: string }>();
+    const found = new Map<string, { first: Diff; last: Diff }>();
     for (const turn of state.turns) {
       if (turn.rewound) continue;
       for (const part of turn.parts) {
         if (part.type !== "tool") continue;
         for (const diff of part.diff ?? []) {
           const known = found.get(diff.path);
-          found.set(diff.path, { first: known ? known.first : diff.old_text, last: diff.new_text });
+          found.set(diff.path, { first: known?.first ?? diff, last: diff });
         }
       }
     }
-    return [...found].map(([path, { first, last }]) => ({ path, ...counts(difference(first, last)) }));
+    return [...found].map(([path, { first, last }]) => ({ path, ...countsOf(first, last) }));
   }, [state.turns]);
   if (!files.length) return null;
   return (

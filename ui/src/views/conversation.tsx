@@ -7,8 +7,7 @@ import { Virtualizer, type CacheSnapshot, type VirtualizerHandle } from "virtua"
 import { Button } from "../parts/button";
 import { BlockView } from "../parts/markdown";
 import { discard, tryAgain, useOutbox, type Outgoing } from "../state/outbox";
-import type { State } from "../state/session";
-import type { SessionStore } from "../state/store";
+import { useSession, type SessionStore } from "../state/store";
 import { plural } from "../text/words";
 import { RowMaker, type Row } from "./rows";
 import { ToolsView, ToolView } from "./tool";
@@ -33,13 +32,13 @@ export interface ConversationHandle {
 
 interface Props {
   store: SessionStore;
-  state: State;
   actions: TurnActions;
   onRewound: (turns: number[]) => void;
   ref: Ref<ConversationHandle>;
 }
 
-export function Conversation({ store, state, actions, onRewound, ref }: Props) {
+export function Conversation({ store, actions, onRewound, ref }: Props) {
+  const state = useSession(store);
   const maker = useRef<RowMaker>(null);
   maker.current ??= new RowMaker();
   const [open, setOpen] = useState<Set<string>>(() => new Set());

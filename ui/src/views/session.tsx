@@ -9,7 +9,7 @@ import { register } from "../shell/commands";
 import { useAgents } from "../state/lists";
 import { send } from "../state/outbox";
 import { attention, ATTENTION_WORDS } from "../state/sessions";
-import { storeOf, useSession } from "../state/store";
+import { storeOf, useHead } from "../state/store";
 import { at, patch, post } from "../wire/api";
 import { watch } from "../wire/link";
 import type { Agent, ConfigOption, Session, ToolPart } from "../wire/types";
@@ -26,7 +26,7 @@ const TWICE_MS = 1500;
 
 export function SessionView({ id }: { id: string }) {
   const store = useMemo(() => storeOf(id), [id]);
-  const state = useSession(store);
+  const { session, prompts, queue, commands, gone } = useHead(store);
   const composer = useRef<ComposerHandle>(null);
   const conversation = useRef<ConversationHandle>(null);
   const [denying, setDenying] = useState(0);
@@ -40,10 +40,9 @@ export function SessionView({ id }: { id: string }) {
     return () => watch([]);
   }, [id]);
 
-  const session = state.session;
   const busy = session?.state === "processing";
   const ended = session?.state === "ended";
-  const prompt = state.prompts[0];
+  const prompt = prompts[0];
 
   const escape = () => {
     if (!busy) return;
@@ -83,7 +82,7 @@ export function SessionView({ id }: { id: string }) {
     [id],
   );
 
-  if (store.gone) {
+  if (gone) {
     return (
       <div className="flex flex-1 flex-col items-center justify-center gap-2 p-8 text-center">
         <h1 className="text-lg font-semibold">This session is not there</h1>
@@ -93,28 +92,28 @@ export function SessionView({ id }: { id: string }) {
     );
   }
 
-  const tool = prompt?.tool_id ? (state.turns[state.turns.length - 1]?.parts.find((part) => part.type === "tool" && part.tool_id === prompt.tool_id) as ToolPart | undefined) : undefined;
+  const tool = prompt?.tool_id ? (store.state.turns[store.state.turns.length - 1]?.parts.find((part) => part.type === "tool" && part.tool_id === prompt.tool_id) as ToolPart | undefined) : undefined;
   return (
     <div className="flex min-h-0 min-w-0 flex-1">
       <div className="flex min-h-0 min-w-0 flex-1 flex-col">
         <p className="sr-only" role="status">{prompt ? `Waiting for you: ${prompt.title}` : session ? ATTENTION_WORDS[attention(session)] : ""}</p>
-        <SessionHeader state={state} panel={panel} onPanel={() => setPanel(!panel)} />
+        <SessionHeader id={id} session={session} panel={panel} onPanel={() => setPanel(!panel)} />
         {session ? (
-          <Conversation key={id} ref={conversation} store={store} state={state} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
+          <Conversation key={id} ref={conversation} store={store} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
         ) : (
           <div className="flex-1" aria-busy="true" />
         )}
         <div className="mx-auto w-full max-w-[calc(92ch+48px)] space-y-2 px-3 pb-[max(12px,env(safe-area-inset-bottom))] sm:px-6">
           {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} project={session.project} diff={tool?.diff} denying={denying} />}
-          {state.prompts.length > 1 && <p className="text-xs text-amber">{state.prompts.length - 1} more after this one</p>}
-          <QueueList session={id} queue={state.queue} onEdit={(text) => composer.current?.put(text)} />
+          {prompts.length > 1 && <p className="text-xs text-amber">{prompts.length - 1} more after this one</p>}
+          <QueueList session={id} queue={queue} onEdit={(text) => composer.current?.put(text)} />
           {busy && escaped > 0 && <p className="text-xs text-quiet" role="status">Press Esc again to interrupt.</p>}
           <Composer
             key={id}
             ref={composer}
             draftKey={"draft." + id}
             session={id}
-            commands={state.commands}
+            commands={commands}
             busy={busy}
             disabled={ended ? "This session has ended. Fork it or start a new one to go on." : undefined}
             placeholder={busy ? "Message for when this turn is done" : "Message"}
@@ -130,7 +129,7 @@ export function SessionView({ id }: { id: string }) {
           />
         </div>
       </div>
-      <Aside state={state} shown={panel} onClose={() => setPanel(false)} onTurn={(turn) => conversation.current?.toTurn(turn)} />
+      <Aside store={store} shown={panel} onClose={() => setPanel(false)} onTurn={(turn) => conversation.current?.toTurn(turn)} />
     </div>
   );
 }

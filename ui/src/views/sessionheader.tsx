@@ -11,7 +11,6 @@ import { Button } from "../parts/button";
 import { register } from "../shell/commands";
 import { go, pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
-import type { State } from "../state/session";
 import { attention, ATTENTION_WORDS, titleOf } from "../state/sessions";
 import { contextReason, CONTEXT_WORDS, exact, placeOf } from "../text/words";
 import { at, patch, post, remove } from "../wire/api";
@@ -19,10 +18,8 @@ import { relist } from "../wire/link";
 import type { Session } from "../wire/types";
 import { interrupt } from "./working";
 
-export function SessionHeader({ state, panel, onPanel }: { state: State; panel: boolean; onPanel: () => void }) {
-  const session = state.session;
+export function SessionHeader({ id, session, panel, onPanel }: { id: string; session: Session | null; panel: boolean; onPanel: () => void }) {
   const [asking, setAsking] = useState<"rename" | "labels" | "purge" | null>(null);
-  const id = state.id;
 
   useEffect(
     () =>
