@@ -125,6 +125,7 @@ def test_everything_is_done_by_keyboard(person: Person) -> None:
     expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
     person.press("g i")
     expect(person.page.get_by_role("heading", name="Inbox")).to_be_visible()
+    expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
     person.press("g w")
     expect(person.log).to_be_visible()
     expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
