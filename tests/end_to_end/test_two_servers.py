@@ -73,10 +73,11 @@ def test_a_restart_ends_all_sessions_where_that_is_asked_for(make_server: Callab
     server.kill()
     server.restart()
     ends = {}
-    for session in (idle, running):
+    for session, status in ((idle, "stopped"), (running, "failed")):
         found = server.session(session)
-        assert (found["state"], found["status"]) == ("ended", "failed")
+        assert (found["state"], found["status"]) == ("ended", status)
         ends[session] = server.log(session)[-1]["reason"]
+        assert found["error"] == ends[session]
     assert ends == {
         idle: "Server restarted between turns",
         running: "Server restarted while session was running",

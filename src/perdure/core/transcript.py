@@ -95,8 +95,8 @@ def question_lines(part: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 ANTI_ECHO = (
-    "You go on in a session of yours. Whatever you asked or announced in it before is answered and done: answer only"
-    " the new message."
+    "You go on in a session of yours. Whatever you asked in it before is already answered, and what you announced is"
+    " done: do not repeat it, and answer only the new message."
 )
 
 

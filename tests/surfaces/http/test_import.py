@@ -181,7 +181,7 @@ def test_files_of_a_message_are_kept_or_nothing_is(server: LocalServer) -> None:
     take_in(server, with_files("stale", stale))
     assert "file" not in server.transcript("stale")[0]["message"]["attachments"][0]
     assert server.recalled("stale") == ["say one"]
-    for broken in ({"name": "c"}, {"name": "c", "data": "!"}, {"path": "/x", "size": "big"}):
+    for broken in ({"name": "c"}, {"name": "c", "data": "!"}, {"path": "/x", "name": 7}):
         answer = server.http.post("/api/import", json=with_files("broken", data, broken))
         assert is_problem(answer, 400, "invalid")
         assert not (folder / "broken").exists()
