@@ -183,6 +183,26 @@ def test_files_are_completed_after_an_at_sign(person: Person) -> None:
     assert person.server.get(f"/api/sessions/{session}/files?q=notes")["files"] == ["notes.md"]
 
 
+def test_commands_of_the_agent_are_completed_after_a_slash(person: Person) -> None:
+    session = person.server.create(agent="rehearsal-stream")
+    person.server.turn(session, "say one")
+    person.open(session)
+    person.sees("one")
+    person.composer.press("/")
+    expect(person.page.get_by_role("option", name="/compact")).to_be_visible()
+    person.composer.press("Tab")
+    expect(person.composer).to_have_value("/compact ")
+    person.page.reload()
+    expect(person.composer).to_have_value("/compact ")
+
+
+def test_what_the_next_turn_would_do_can_be_asked(person: Person) -> None:
+    person.start("say one")
+    person.is_idle()
+    person.menu("What would the next turn do")
+    expect(person.page.get_by_text("The next turn would be live.")).to_be_visible()
+
+
 def test_a_file_is_attached(person: Person, tmp_path: Path) -> None:
     person.start("say one")
     person.is_idle()
