@@ -24,18 +24,21 @@ export function Aside({ store, shown, onClose, onTurn }: { store: SessionStore; 
     return null;
   }, [state.turns]);
   return (
-    <aside aria-label="Plan, files and outline" className={`w-72 shrink-0 overflow-y-auto border-l border-line bg-ground p-4 text-sm max-xl:fixed max-xl:inset-y-0 max-xl:right-0 max-xl:z-30 max-xl:w-[min(320px,88vw)] max-xl:shadow-2xl ${shown ? "" : "max-xl:hidden"}`}>
-      <div className="mb-2 flex justify-end xl:hidden">
-        <IconButton icon="cross" label="Close the panel" onClick={onClose} />
-      </div>
-      {plan && <Section title="Plan"><PlanList part={plan} /></Section>}
-      <Files state={state} />
-      <Spent state={state} />
-      <Outline state={state} onTurn={(turn) => (onTurn(turn), onClose())} />
-      <Section title="Events">
-        <Link to={pathOf(state.id) + "/events"} className="text-quiet underline underline-offset-2 hover:text-text">{state.seq.toLocaleString("en")} stored</Link>
-      </Section>
-    </aside>
+    <>
+      {shown && <div aria-hidden="true" onClick={onClose} className="fixed inset-0 z-20 bg-strong opacity-30 xl:hidden" />}
+      <aside aria-label="Plan, files and outline" className={`w-72 shrink-0 overflow-y-auto border-l border-line bg-ground p-4 text-sm max-xl:fixed max-xl:inset-y-0 max-xl:right-0 max-xl:z-30 max-xl:w-[min(320px,88vw)] max-xl:shadow-2xl ${shown ? "" : "max-xl:hidden"}`}>
+        <div className="mb-2 flex justify-end xl:hidden">
+          <IconButton icon="cross" label="Close the panel" onClick={onClose} />
+        </div>
+        {plan && <Section title="Plan"><PlanList part={plan} /></Section>}
+        <Files state={state} />
+        <Spent state={state} />
+        <Outline state={state} onTurn={(turn) => (onTurn(turn), onClose())} />
+        <Section title="Events">
+          <Link to={pathOf(state.id) + "/events"} className="text-quiet underline underline-offset-2 hover:text-text">{state.seq.toLocaleString("en")} stored</Link>
+        </Section>
+      </aside>
+    </>
   );
 }
 
