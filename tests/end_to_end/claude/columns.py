@@ -116,8 +116,8 @@ class Stage:
         """How this column's agent is configured."""
         command, base = self.command()
         if self.preface:
-            # Not when it is only asked for its version.
-            script = f'case "$*" in *--version) ;; *) {self.preface} ;; esac; exec "$@"'
+            # Not when it is only asked what it is.
+            script = f'case "$*" in *--version | *--help) ;; *) {self.preface} ;; esac; exec "$@"'
             command = ["/bin/sh", "-c", script, "sh", *command]
         shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in {**base, **env}.items())
         return f'driver = "{driver or self.column.driver}"\ncommand = {json.dumps(command)}\nenv = {{ {shown} }}\n'
