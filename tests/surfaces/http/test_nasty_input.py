@@ -203,7 +203,7 @@ def test_a_transcript_has_two_formats_and_no_third(server: LocalServer) -> None:
 
 
 def test_a_message_or_a_request_that_is_too_large_is_refused(make_server: Callable[..., LocalServer]) -> None:
-    server = make_server(max_message_bytes=1_000)
+    server = make_server(max_message_bytes=1_000, max_attachment_bytes=1_000)
     session = server.create()
     path = f"/api/sessions/{session}/messages"
     assert server.http.post(path, json={"text": "x" * 1_001}).json()["code"] == "too_large"
