@@ -20,7 +20,7 @@ async def vitals(host: Host, since: float) -> dict[str, Any]:
     newest = await host.log.store.list_changes(-1, (), 1)
     pids = sorted({state.attached.pid for state in states if state.attached and state.attached.pid})
     measured = await asyncio.to_thread(_measure, pids)
-    disk = shutil.disk_usage(host.launches_root)
+    disk = await asyncio.to_thread(shutil.disk_usage, host.launches_root)
     return {
         "version": __version__,
         "pid": os.getpid(),

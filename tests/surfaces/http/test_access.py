@@ -155,6 +155,22 @@ def test_a_browser_signs_in_once_per_link_stays_in_over_a_restart_and_leaves(
     assert server.http.post("/api/logout").status_code == 204
 
 
+def test_a_browser_that_is_signed_out_watches_no_longer(server: LocalServer) -> None:
+    session = server.create()
+    with server.client(origin=server.url) as browser:
+        assert sign_in(server, browser).status_code == 204
+        with browser.stream("GET", f"/api/sessions/{session}/events") as watched, server.watch(session) as other:
+            lines = watched.iter_lines()
+            assert next(lines).startswith("id: ")
+            [login] = [one["id"] for one in browser.get("/api/logins").json()["logins"] if one["this"]]
+            assert server.http.delete(f"/api/logins/{login}").status_code in (200, 204)
+            for _ in lines:
+                pass
+            # Who came with the token stays.
+            server.turn(session, "say on")
+            assert other.until("turn_end")
+
+
 def test_a_browser_stays_signed_in_at_two_servers_of_one_machine(make_server: Callable[..., LocalServer]) -> None:
     servers = make_server(), make_server()
     kept: dict[str, str] = {}

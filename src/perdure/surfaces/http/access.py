@@ -60,6 +60,7 @@ class Access:
         self._clock = clock
         self._cookies: dict[str, float] = {}
         self._codes: dict[str, float] = {}
+        self.on_signed_out: Callable[[str], None] | None = None
 
     async def load(self) -> None:
         kept = await self._store.documents("login")
@@ -71,6 +72,13 @@ class Access:
         if key in self._cookies:
             await self._store.put_document("login", key, None)
             self._cookies.pop(key, None)
+            if self.on_signed_out is not None:
+                self.on_signed_out(key)
+
+    def login_of(self, headers: dict[bytes, bytes]) -> str | None:
+        """The sign-in by which a request came, under a name that can't be used to sign in; None if by the token."""
+        cookie = None if b"authorization" in headers else self.cookie_of(headers)
+        return fingerprint(cookie) if cookie is not None else None
 
     def new_code(self) -> str:
         """A code that signs one browser in, once, soon."""

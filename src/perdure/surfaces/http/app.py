@@ -41,6 +41,7 @@ def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
     app.state.hub = hub
     app.state.creating = WeakValueDictionary()
     app.state.access = access
+    access.on_signed_out = hub.signed_out
     app.state.max_message_bytes = sessions.host.settings.max_message_bytes
     app.state.max_attachment_bytes = sessions.host.settings.max_attachment_bytes
     return Guard(app, access, page.paths(), page.is_view)

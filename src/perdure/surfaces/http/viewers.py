@@ -58,6 +58,12 @@ class Hub:
             for viewer in list(self.viewers):
                 viewer.beat()
 
+    def signed_out(self, login: str) -> None:
+        """Who came by this sign-in watches no longer."""
+        for viewer in list(self.viewers):
+            if viewer.login == login:
+                viewer.leave()
+
     def run(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
@@ -67,10 +73,12 @@ class Hub:
 class Viewer(asyncio.Protocol):
     """What all kinds share: a pipe that may be full or gone. Once taken over, it is its connection's protocol."""
 
-    __slots__ = ("_busy", "_hub", "_paused", "_pipe")
+    __slots__ = ("_busy", "_hub", "_paused", "_pipe", "login")
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+        self.login: str | None = None
+        """The browser's sign-in by which it came, if it was one."""
         self._pipe: Pipe | None = None
         self._paused = False
         self._busy = False
