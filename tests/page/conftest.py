@@ -30,7 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs chromium, which is not on PATH"))
 
 
-@pytest.fixture(scope="session")
+# Not for the whole run: while Playwright is there, its loop runs in this thread, and no other may.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     limit_waits()
     with sync_playwright() as running:

@@ -68,7 +68,7 @@ def test_rewind_says_what_was_dropped_and_show_still_has_it(server: ServerProces
     session = session_with(server, "say one", "say two", "say three")
     rewound = server.run("rewind", "last", "2")
     assert rewound.stdout == (
-        "Turns 2 to 3 are no longer part of the conversation. "
+        "Turns 2 and 3 are no longer part of the conversation. "
         f"They stay in the log: `perdure show {session} --rewound`.\n"
     )
     shown = server.run("show", session, "--rewound").stdout

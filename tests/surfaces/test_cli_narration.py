@@ -153,7 +153,7 @@ def test_a_rewind_that_was_missed_is_told_from_the_snapshot_once() -> None:
     after = snapshot(1, [], state="idle")
     after.data.update(turn=None, visible_turns=[1])
     pieces = tell(narrator, after, after)
-    assert notes(pieces) == ["Turns 2 to 3 are no longer part of the conversation."]
+    assert notes(pieces) == ["Turns 2 and 3 are no longer part of the conversation."]
     assert not [piece for piece in pieces if isinstance(piece, Began)]
 
 
