@@ -10,9 +10,9 @@ import { IconButton } from "./button";
 export const BlockView = memo(
   function BlockView({ block }: { block: Block }) {
     if (block.kind === "code") return <CodeBlock block={block} />;
-    return <Prose raw={block.raw} />;
+    return <Prose raw={block.links ? `${block.raw}\n\n${block.links}` : block.raw} />;
   },
-  (a, b) => a.block.raw === b.block.raw && a.block.kind === b.block.kind && a.block.last === b.block.last && a.block.first === b.block.first,
+  (a, b) => a.block.raw === b.block.raw && a.block.kind === b.block.kind && a.block.last === b.block.last && a.block.first === b.block.first && a.block.links === b.block.links,
 );
 
 export const Prose = memo(function Prose({ raw, className = "" }: { raw: string; className?: string }) {
