@@ -86,6 +86,10 @@ class Person:
         self.page.get_by_role("button", name="Session actions").click()
         self.page.get_by_role("menuitem", name=re.compile("^" + action)).click()
 
+    def may_answer(self) -> None:
+        """A prompt has stood long enough for keys to answer it."""
+        expect(self.page.locator("[data-keys=ready]")).to_be_visible()
+
     def press(self, keys: str) -> None:
         """Keys for the page, not for a field."""
         self.page.locator("body").evaluate("() => document.activeElement && document.activeElement.blur()")

@@ -40,9 +40,24 @@ def test_the_plan_stands_beside_the_conversation(person: Person) -> None:
 def test_a_permission_is_given_by_one_key(person: Person) -> None:
     person.start("permit Deploy")
     expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
+    person.may_answer()
     person.press("y")
     person.sees("allowed Deploy")
     person.sees("Allowed by you: Run Deploy")
+
+
+def test_a_key_answers_only_what_was_there_to_be_read(person: Person) -> None:
+    person.start("permit One\npermit Two")
+    expect(person.page.get_by_role("region", name="Permission request")).to_contain_text("One")
+    person.may_answer()
+    person.press("y")
+    card = person.page.get_by_role("region", name="Permission request").filter(has_text="Two")
+    card.wait_for()
+    person.press("y y y")
+    person.may_answer()
+    expect(card).to_be_visible()
+    person.sees("allowed One")
+    assert "allowed Two" not in person.log.inner_text()
 
 
 def test_a_permission_is_refused_with_a_reason(person: Person) -> None:

@@ -13,6 +13,7 @@ import { storeOf, useHead } from "../state/store";
 import { at, patch, post } from "../wire/api";
 import { watch } from "../wire/link";
 import type { Agent, ConfigOption, Session, ToolPart } from "../wire/types";
+import { useStill } from "./answering";
 import { Aside } from "./aside";
 import { Chip, Composer, type ComposerHandle } from "./composer";
 import { Conversation, type ConversationHandle } from "./conversation";
@@ -29,7 +30,7 @@ export function SessionView({ id }: { id: string }) {
   const { session, prompts, queue, commands, gone } = useHead(store);
   const composer = useRef<ComposerHandle>(null);
   const conversation = useRef<ConversationHandle>(null);
-  const [denying, setDenying] = useState(0);
+  const [denying, setDenying] = useState({ prompt: "", count: 0 });
   const [fresh, setFresh] = useState(false);
   const [nextAgent, setNextAgent] = useState<string | null>(null);
   const [panel, setPanel] = useState(false);
@@ -43,6 +44,7 @@ export function SessionView({ id }: { id: string }) {
   const busy = session?.state === "processing";
   const ended = session?.state === "ended";
   const prompt = prompts[0];
+  const still = useStill(prompt?.prompt_id);
 
   const escape = () => {
     if (!busy) return;
@@ -55,9 +57,9 @@ export function SessionView({ id }: { id: string }) {
   useEffect(
     () =>
       register([
-        { id: "allow", title: "Allow", keys: "y", group: "Prompt", when: () => !!prompt, run: () => void (prompt && answerByKey(id, prompt, "y")) },
-        { id: "always", title: "Allow always", keys: "a", group: "Prompt", when: () => !!prompt, run: () => void (prompt && answerByKey(id, prompt, "a")) },
-        { id: "deny", title: "Deny with a reason", keys: "n", group: "Prompt", when: () => prompt?.kind === "permission", run: () => setDenying((count) => count + 1) },
+        { id: "allow", title: "Allow", keys: "y", group: "Prompt", when: () => !!prompt, run: () => void (still && prompt && answerByKey(id, prompt, "y")) },
+        { id: "always", title: "Allow always", keys: "a", group: "Prompt", when: () => !!prompt, run: () => void (still && prompt && answerByKey(id, prompt, "a")) },
+        { id: "deny", title: "Deny with a reason", keys: "n", group: "Prompt", when: () => prompt?.kind === "permission", run: () => setDenying(({ count }) => ({ prompt: prompt?.prompt_id ?? "", count: count + 1 })) },
         { id: "compose", title: "Write a message", keys: "i", group: "Session", run: () => composer.current?.focus() },
         { id: "interrupt", title: "Interrupt the turn", keys: "Escape Escape", group: "Session", when: () => busy, run: () => void interrupt(id) },
         { id: "end", title: "Go to the end", keys: "Shift+g", group: "Session", run: () => conversation.current?.toEnd() },
@@ -66,7 +68,7 @@ export function SessionView({ id }: { id: string }) {
         { id: "plan", title: "What would the next turn do?", group: "Session", run: () => void sayPlan(id) },
         { id: "inspect", title: "Inspect events", group: "Session", run: () => go(pathOf(id) + "/events") },
       ]),
-    [id, prompt, busy],
+    [id, prompt, still, busy],
   );
 
   const actions = useMemo<TurnActions>(
@@ -104,7 +106,7 @@ export function SessionView({ id }: { id: string }) {
           <div className="flex-1" aria-busy="true" />
         )}
         <div className="mx-auto w-full max-w-[calc(92ch+48px)] space-y-2 px-3 pb-[max(12px,env(safe-area-inset-bottom))] sm:px-6">
-          {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} project={session.project} diff={tool?.diff} denying={denying} />}
+          {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} project={session.project} diff={tool?.diff} denying={denying.prompt === prompt.prompt_id ? denying.count : 0} keys={still ? "ready" : "soon"} />}
           {prompts.length > 1 && <p className="text-xs text-amber">{prompts.length - 1} more after this one</p>}
           <QueueList session={id} queue={queue} onEdit={(text) => composer.current?.put(text)} />
           {busy && escaped > 0 && <p className="text-xs text-quiet" role="status">Press Esc again to interrupt.</p>}
