@@ -1,7 +1,7 @@
 // The page as a whole: signed in or not, the list beside the view, the palette over both. Above: main.tsx. Below: views; those
 // that a conversation does not need are loaded when first opened.
 
-import { lazy, Suspense, useEffect, useState, type ReactNode } from "react";
+import { useEffect, useState, type ReactNode } from "react";
 import { PageHead } from "../parts/pagehead";
 import { overviewNow, useOverview } from "../state/sessions";
 import { whenUnauthorized } from "../wire/api";
@@ -10,6 +10,7 @@ import { Inbox } from "../views/inbox";
 import { NewSession } from "../views/newsession";
 import { SessionView } from "../views/session";
 import { SignIn } from "../views/signin";
+import { Boundary, whenNeeded } from "./boundary";
 import { register, useCommands } from "./commands";
 import { LinkBar } from "./linkbar";
 import { Keys, Palette } from "./palette";
@@ -19,12 +20,12 @@ import { useTitleAndIcon } from "./telling";
 import { Toasts } from "./toast";
 import { Dialog } from "../parts/dialog";
 
-const Search = lazy(() => import("../views/search"));
-const UsageView = lazy(() => import("../views/usage"));
-const Agents = lazy(() => import("../views/agents"));
-const Projects = lazy(() => import("../views/projects"));
-const Settings = lazy(() => import("../views/settings"));
-const Inspector = lazy(() => import("../views/inspector"));
+const Search = whenNeeded(() => import("../views/search"));
+const UsageView = whenNeeded(() => import("../views/usage"));
+const Agents = whenNeeded(() => import("../views/agents"));
+const Projects = whenNeeded(() => import("../views/projects"));
+const Settings = whenNeeded(() => import("../views/settings"));
+const Inspector = whenNeeded(() => import("../views/inspector"));
 
 function viewOf(route: Route): ReactNode {
   switch (route.view) {
@@ -116,7 +117,7 @@ export function App({ trouble }: { trouble: string }) {
         </div>
         <main className={`min-h-0 min-w-0 flex-1 flex-col ${listOnly ? "hidden md:flex" : "flex"}`}>
           {route.view === "new" && <div className="md:hidden"><PageHead title="New session" /></div>}
-          <Suspense fallback={<div className="flex-1" aria-busy="true" />}>{viewOf(route)}</Suspense>
+          <Boundary again={`${JSON.stringify(route)} ${link === "live"}`}>{viewOf(route)}</Boundary>
         </main>
       </div>
       {palette && <Palette onClose={() => setPalette(false)} />}
