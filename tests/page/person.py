@@ -47,7 +47,8 @@ class Person:
 
     @property
     def composer(self) -> Locator:
-        return self.page.get_by_role("textbox", name="Message", exact=True)
+        # By its label: while it offers completions it is a combobox, else a plain field.
+        return self.page.get_by_label("Message", exact=True)
 
     @property
     def log(self) -> Locator:

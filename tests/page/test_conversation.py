@@ -238,3 +238,36 @@ def test_a_quiet_turn_says_for_how_long_and_can_be_interrupted(person: Person) -
     working.get_by_role("button", name="Interrupt").click()
     person.is_idle()
     assert person.server.session(session)["turns"][0]["stop_reason"] == "cancelled"
+
+
+def test_what_comes_back_into_the_composer_leaves_the_draft_there(person: Person, tmp_path: Path) -> None:
+    person.start("hang")
+    expect(person.header).to_contain_text("Working")
+    note = tmp_path / "note.txt"
+    note.write_text("hello")
+    person.page.locator("input[type=file]").set_input_files(note)
+    expect(person.page.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
+    person.send("say queued")
+    queue = person.page.get_by_role("list", name="Queue: 1 message")
+    expect(queue).to_contain_text("say queued")
+    person.composer.fill("half written")
+    queue.get_by_role("button", name="Edit").click()
+    expect(person.composer).to_have_value("say queued\n\nhalf written")
+    files = person.page.get_by_role("list", name="Attachments")
+    expect(files).to_contain_text("note.txt")
+    address = person.page.url
+    person.page.get_by_role("link", name="Inbox").click()
+    person.page.go_back()
+    expect(person.page).to_have_url(address)
+    expect(files).to_contain_text("note.txt")
+    expect(person.composer).to_have_value("say queued\n\nhalf written")
+
+
+def test_escape_leaves_an_empty_composer_for_a_prompt_that_waits(person: Person) -> None:
+    person.start("permit Deploy")
+    person.may_answer()
+    person.composer.focus()
+    person.page.keyboard.press("Escape")
+    expect(person.composer).not_to_be_focused()
+    person.page.keyboard.press("y")
+    person.sees("allowed Deploy")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.harness import LiveServer, eventually
 from tests.page.person import Person
@@ -86,7 +86,11 @@ def test_a_stopped_session_says_so_and_can_be_forked(person: Person) -> None:
     person.menu("End session")
     expect(person.header).to_contain_text("Ended: stopped")
     expect(person.composer).to_be_disabled()
-    person.menu("Fork")
+    person.page.get_by_role("button", name="Actions for turn 1").click()
+    for action in ("Edit in place", "Retry from here", "Rewind to before this"):
+        expect(person.page.get_by_role("menuitem", name=action)).to_be_disabled()
+    person.page.keyboard.press("Escape")
+    person.page.get_by_role("button", name="Fork it").click()
     expect(person.composer).to_be_enabled()
     person.sees("kept words")
 
@@ -211,3 +215,25 @@ def test_the_inspector_shows_what_is_stored(person: Person) -> None:
     person.page.get_by_role("combobox").select_option("turn_end")
     person.page.get_by_role("list", name="Events").get_by_role("button").click()
     expect(person.page.get_by_role("list", name="Events")).to_contain_text('"stop_reason": "end_turn"')
+
+
+def test_a_session_that_was_refused_or_unanswered_is_made_once(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    person.go("/new")
+
+    def lose_the_answer(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    person.page.route("**/api/messages", lose_the_answer, times=1)
+    person.send("say once")
+    expect(person.page.get_by_text("The server can't be reached.")).to_be_visible()
+    expect(person.composer).to_have_value("say once")
+    person.composer.press("Enter")
+    expect(person.page).to_have_url(re.compile("/s/"))
+    person.sees("once")
+    assert len(server.get("/api/sessions")["sessions"]) == 1
+    person.go("/new")
+    expect(person.composer).to_have_value("")

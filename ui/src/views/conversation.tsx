@@ -76,7 +76,7 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
       case "earlier":
         return <p className="py-4 text-center text-xs text-quiet">{store.loading ? `Loading ${plural(row.count, "earlier turn")}` : plural(row.count, "earlier turn")}</p>;
       case "message":
-        return <MessageRow turn={row.turn} actions={actions} busy={busy} session={state.id} />;
+        return <MessageRow turn={row.turn} actions={actions} busy={busy || state.session?.state === "ended"} session={state.id} />;
       case "separator":
         return <Separator turn={row.turn} />;
       case "block":

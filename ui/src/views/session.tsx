@@ -2,7 +2,7 @@
 // the store of this session and the views it is made of. It only sends commands; what happens is what the log shows.
 
 import { useEffect, useMemo, useRef, useState } from "react";
-import { Link } from "../parts/button";
+import { Button, Link } from "../parts/button";
 import { pathOf, go } from "../shell/router";
 import { attempt } from "../shell/toast";
 import { register } from "../shell/commands";
@@ -10,7 +10,7 @@ import { useAgents } from "../state/lists";
 import { send } from "../state/outbox";
 import { attention, ATTENTION_WORDS } from "../state/sessions";
 import { storeOf, useHead } from "../state/store";
-import { at, patch, post } from "../wire/api";
+import { at, patch, post, query } from "../wire/api";
 import { watch } from "../wire/link";
 import type { Agent, ConfigOption, Session, ToolPart } from "../wire/types";
 import { useStill } from "./answering";
@@ -108,8 +108,9 @@ export function SessionView({ id }: { id: string }) {
         <div className="mx-auto w-full max-w-[calc(92ch+48px)] space-y-2 px-3 pb-[max(12px,env(safe-area-inset-bottom))] sm:px-6">
           {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} project={session.project} diff={tool?.diff} denying={denying.prompt === prompt.prompt_id ? denying.count : 0} keys={still ? "ready" : "soon"} />}
           {prompts.length > 1 && <p className="text-xs text-amber">{prompts.length - 1} more after this one</p>}
-          <QueueList session={id} queue={queue} onEdit={(text) => composer.current?.put(text)} />
+          <QueueList session={id} queue={queue} onEdit={(message, files) => (composer.current?.put(message.text, files), message.agent && setNextAgent(message.agent))} />
           {busy && escaped > 0 && <p className="text-xs text-quiet" role="status">Press Esc again to interrupt.</p>}
+          {ended && session && <EndedRow id={id} project={session.project} agent={session.agent} />}
           <Composer
             key={id}
             ref={composer}
@@ -117,9 +118,10 @@ export function SessionView({ id }: { id: string }) {
             session={id}
             commands={commands}
             busy={busy}
-            disabled={ended ? "This session has ended. Fork it or start a new one to go on." : undefined}
+            disabled={ended ? "This session has ended." : undefined}
             placeholder={busy ? "Message for when this turn is done" : "Message"}
             autoFocus
+            leaves={!!prompt}
             onEscape={escape}
             onSend={(sent) => {
               send({ session: id, text: sent.text, attachments: sent.attachments.length ? sent.attachments : undefined, when_busy: sent.whenBusy ?? "queue", ...(nextAgent && nextAgent !== session?.agent ? { agent: nextAgent } : {}), ...(fresh ? { fresh: true } : {}) });
@@ -132,6 +134,17 @@ export function SessionView({ id }: { id: string }) {
         </div>
       </div>
       <Aside store={store} shown={panel} onClose={() => setPanel(false)} onTurn={(turn) => conversation.current?.toTurn(turn)} />
+    </div>
+  );
+}
+
+/** How to go on where a session has ended. */
+function EndedRow({ id, project, agent }: { id: string; project: string | null; agent: string }) {
+  return (
+    <div className="flex flex-wrap items-center gap-2 text-sm">
+      <span className="flex-1 text-quiet">This session has ended.</span>
+      <Button icon="fork" onClick={() => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id)))}>Fork it</Button>
+      <Button icon="plus" onClick={() => go("/new" + query({ project, agent }))}>Start a new one</Button>
     </div>
   );
 }
