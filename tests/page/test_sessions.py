@@ -117,7 +117,7 @@ def test_the_list_is_filtered(server: LiveServer, make_person: Callable[..., Per
     navigation = person.page.get_by_role("navigation", name="Sessions")
     expect(navigation).to_contain_text("Green")
     person.page.get_by_role("button", name="Filter sessions").click()
-    person.page.get_by_role("menuitemradio", name="Label sea").click()
+    person.page.get_by_role("menuitemcheckbox", name="Label sea").click()
     expect(navigation).not_to_contain_text("Green")
     expect(navigation).to_contain_text("Blue")
 
@@ -237,3 +237,21 @@ def test_a_session_that_was_refused_or_unanswered_is_made_once(
     assert len(server.get("/api/sessions")["sessions"]) == 1
     person.go("/new")
     expect(person.composer).to_have_value("")
+
+
+def test_a_search_keeps_the_space_before_the_next_word(person: Person) -> None:
+    person.go("/search")
+    field = person.page.get_by_role("searchbox")
+    field.press_sequentially("two ")
+    expect(person.page).to_have_url(re.compile(r"q=two$"))
+    expect(field).to_have_value("two ")
+    field.press_sequentially("words")
+    expect(person.page).to_have_url(re.compile(r"q=two\+words$"))
+
+
+def test_a_view_has_its_name_and_the_focus(person: Person) -> None:
+    person.page.get_by_role("link", name="Inbox").click()
+    expect(person.page).to_have_title(re.compile("Inbox · Perdure"))
+    expect(person.page.get_by_role("main")).to_be_focused()
+    person.page.get_by_role("link", name="New session").click()
+    expect(person.composer).to_be_focused()

@@ -1,7 +1,9 @@
 // Keys that answer prompts: only what was there to be read, and each prompt once.
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { again, marked, once } from "../src/views/answering";
+import { visible } from "../src/text/visible";
+import { again, diffOf, marked, once } from "../src/views/answering";
+import type { TranscriptTurn } from "../src/wire/types";
 
 const of = (...ids: string[]) => ids.map((prompt_id) => ({ prompt: { prompt_id } }));
 
@@ -17,6 +19,21 @@ describe("answering", () => {
     expect([once("p"), once("p")]).toEqual([true, false]);
     again("p");
     expect(once("p")).toBe(true);
+  });
+});
+
+describe("what is asked", () => {
+  it("has the diff of the tool that asks", () => {
+    const diff = [{ path: "a", old_text: null, new_text: "x" }];
+    const turns = [{ parts: [{ type: "text", block: 0, text: "" }, { type: "tool", tool_id: "one" }, { type: "tool", tool_id: "two", diff }] }] as unknown as TranscriptTurn[];
+    expect(diffOf(turns, "two")).toBe(diff);
+    expect(diffOf(turns, "one")).toBeUndefined();
+    expect(diffOf(turns, "none")).toBeUndefined();
+  });
+
+  it("shows characters that can't be seen", () => {
+    expect(visible("rm \u202e-rf\u200b /\u{e0041}\x1b[2K")).toBe("rm \\u{202e}-rf\\u{200b} /\\u{e0041}\\u{1b}[2K");
+    expect(visible("plain\ttext\r\nwith äöü 漢字 👍")).toBe("plain\ttext\r\nwith äöü 漢字 👍");
   });
 });
 

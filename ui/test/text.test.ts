@@ -1,7 +1,7 @@
 // Growing text as blocks, and differences between texts: what is shown in pieces is what was written.
 
 import { describe, expect, it } from "vitest";
-import { grow, NOTHING, shown as toShow, type Blocks } from "../src/text/blocks";
+import { grow, NOTHING, shown as toShow, codeOf, type Blocks } from "../src/text/blocks";
 import { counts, difference } from "../src/text/difference";
 
 const ARTICLE = `# Title
@@ -67,6 +67,7 @@ describe("blocks", () => {
       expect(code[0]!.first).toBe(true);
       expect(code[code.length - 1]!.last).toBe(true);
       expect(all[all.length - 1]!.raw).toBe("after");
+      expect(codeOf(toShow(blocks).find((block) => block.first)!)).toBe(lines.join("\n"));
     }
   });
 

@@ -1,7 +1,7 @@
 // The page as a whole: signed in or not, the list beside the view, the palette over both. Above: main.tsx. Below: views; those
 // that a conversation does not need are loaded when first opened.
 
-import { useEffect, useState, type ReactNode } from "react";
+import { useEffect, useRef, useState, type ReactNode } from "react";
 import { PageHead } from "../parts/pagehead";
 import { overviewNow, useOverview } from "../state/sessions";
 import { whenUnauthorized } from "../wire/api";
@@ -96,6 +96,16 @@ export function App({ trouble }: { trouble: string }) {
     [],
   );
 
+  // Whoever went to another view begins there, unless the view put the focus somewhere itself.
+  const main = useRef<HTMLElement>(null);
+  const place = "id" in route ? `${route.view} ${route.id}` : route.view;
+  const before = useRef(place);
+  useEffect(() => {
+    if (before.current === place) return;
+    before.current = place;
+    if (main.current && !main.current.contains(document.activeElement) && !document.querySelector("dialog[open]")) main.current.focus({ preventScroll: true });
+  }, [place]);
+
   if (!known) {
     return (
       <SignIn
@@ -115,7 +125,7 @@ export function App({ trouble }: { trouble: string }) {
         <div className={`w-full shrink-0 flex-col border-r border-line bg-sunken md:flex md:w-68 ${listOnly ? "flex" : "hidden"}`}>
           <Sidebar onPalette={() => setPalette(true)} />
         </div>
-        <main className={`min-h-0 min-w-0 flex-1 flex-col ${listOnly ? "hidden md:flex" : "flex"}`}>
+        <main ref={main} tabIndex={-1} className={`min-h-0 outline-none focus-visible:outline-none min-w-0 flex-1 flex-col ${listOnly ? "hidden md:flex" : "flex"}`}>
           {route.view === "new" && <div className="md:hidden"><PageHead title="New session" /></div>}
           <Boundary again={`${JSON.stringify(route)} ${link === "live"}`}>{viewOf(route)}</Boundary>
         </main>

@@ -17,6 +17,8 @@ export interface Block {
   /** Whether this is the first or last piece of what was cut. */
   first?: boolean;
   last?: boolean;
+  /** Of the first piece of code that was cut: all of it. */
+  pieces?: Block[];
   /** Where the links of this block lead, if that is said in other blocks. */
   links?: string;
 }
@@ -42,8 +44,15 @@ export function shown(blocks: Blocks): Block[] {
   const all = [...blocks.settled, ...blocks.tail];
   const links = all.filter((block) => block.kind === "links").map((block) => block.raw.trim()).join("\n");
   const texts = all.filter((block) => block.kind !== "links");
-  return links ? texts.map((block) => (block.kind === "markdown" && /\[[^\]]+\]/.test(block.raw) ? { ...block, links } : block)) : texts;
+  return texts.map((block, index) => {
+    if (links && block.kind === "markdown" && /\[[^\]]+\]/.test(block.raw)) return { ...block, links };
+    if (block.first && !block.last) return { ...block, pieces: texts.slice(index, texts.findIndex((one, at) => at > index && one.last !== false) + 1) };
+    return block;
+  });
 }
+
+/** All of the code that a block is the beginning of. */
+export const codeOf = (block: Block) => (block.pieces?.length ? block.pieces.map((piece) => piece.raw).join("\n") : block.raw);
 
 /** The blocks of `text`, which begins with the text that `before` was made of. */
 export function grow(before: Blocks, text: string): Blocks {

@@ -2,6 +2,7 @@
 // inbox. Below: nothing. A key that is held, or pressed twice, must not allow what came up in its place.
 
 import { useEffect, useState } from "react";
+import type { Diff, ToolPart, TranscriptTurn } from "../wire/types";
 
 export const READ_MS = 400;
 
@@ -32,4 +33,9 @@ export function useStill(prompt: string | undefined): boolean {
     return () => clearTimeout(timer);
   }, [prompt]);
   return prompt !== undefined && still === prompt;
+}
+
+/** What a tool that waits for permission would change. */
+export function diffOf(turns: TranscriptTurn[], tool: string): Diff[] | undefined {
+  return turns.flatMap((turn) => turn.parts).find((part): part is ToolPart => part.type === "tool" && part.tool_id === tool)?.diff;
 }

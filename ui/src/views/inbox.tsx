@@ -7,16 +7,33 @@ import { PageHead } from "../parts/pagehead";
 import { pathOf } from "../shell/router";
 import { register } from "../shell/commands";
 import { titleOf, useOverview } from "../state/sessions";
-import { at, get } from "../wire/api";
-import type { Prompt } from "../wire/types";
-import { marked, useStill } from "./answering";
+import { at, get, query } from "../wire/api";
+import type { Diff, Prompt, TranscriptTurn } from "../wire/types";
+import { diffOf, marked, useStill } from "./answering";
 import { answerByKey, PromptCard } from "./prompt";
+
+/** By prompt, fetched once each. */
+function useDiffs(prompts: Record<string, Prompt[]>): Record<string, Diff[] | undefined> {
+  const [diffs, setDiffs] = useState<Record<string, Diff[] | undefined>>({});
+  useEffect(() => {
+    for (const [session, some] of Object.entries(prompts)) {
+      for (const { kind, prompt_id, tool_id, turn } of some) {
+        if (kind !== "permission" || !tool_id || turn === null || prompt_id in diffs) continue;
+        get<{ turns: TranscriptTurn[] }>(at(session, "/transcript" + query({ from_turn: turn, to_turn: turn })))
+          .then((found) => setDiffs((before) => ({ ...before, [prompt_id]: diffOf(found.turns, tool_id) })))
+          .catch(() => undefined);
+      }
+    }
+  }, [prompts]);
+  return diffs;
+}
 
 export function Inbox() {
   const { sessions, loaded } = useOverview();
   const waiting = sessions.filter((session) => session.pending_prompts > 0);
   const [prompts, setPrompts] = useState<Record<string, Prompt[]>>({});
   const [denying, setDenying] = useState({ prompt: "", count: 0 });
+  const diffs = useDiffs(prompts);
   const key = waiting.map((session) => `${session.id}:${session.pending_prompts}:${session.event_count}`).join();
 
   useEffect(() => {
@@ -55,7 +72,7 @@ export function Inbox() {
               <span className="shrink-0 text-xs text-quiet">{session.agent}</span>
             </h2>
             <div className="space-y-2">
-              {(prompts[session.id] ?? []).map((prompt) => <PromptCard key={prompt.prompt_id} session={session.id} prompt={prompt} workdir={session.workdir} project={session.project} denying={prompt.prompt_id === denying.prompt ? denying.count : 0} keys={prompt.prompt_id !== id ? "none" : still ? "ready" : "soon"} onMark={() => setMark(prompt.prompt_id)} />)}
+              {(prompts[session.id] ?? []).map((prompt) => <PromptCard key={prompt.prompt_id} session={session.id} prompt={prompt} workdir={session.workdir} project={session.project} diff={diffs[prompt.prompt_id]} denying={prompt.prompt_id === denying.prompt ? denying.count : 0} keys={prompt.prompt_id !== id ? "none" : still ? "ready" : "soon"} onMark={() => setMark(prompt.prompt_id)} />)}
             </div>
           </section>
         ))}

@@ -7,6 +7,7 @@ import { Ago } from "../parts/clock";
 import { DiffView } from "../parts/diff";
 import { Code, Prose } from "../parts/markdown";
 import { say } from "../shell/toast";
+import { visible } from "../text/visible";
 import { at, post, Problem, sentence } from "../wire/api";
 import type { Diff, Json, Prompt, PromptOption } from "../wire/types";
 import { again, once } from "./answering";
@@ -53,7 +54,7 @@ export function PromptCard({ session, prompt, workdir, diff, project, denying = 
     <section aria-label={prompt.kind === "permission" ? "Permission request" : "Question"} data-prompt={prompt.prompt_id} data-keys={keys} onFocus={onMark} onPointerDown={onMark} className="rounded-lg border border-amber-line bg-amber-soft p-3">
       <div className="mb-2 flex items-baseline justify-between gap-3">
         <h3 className="min-w-0 text-sm font-semibold break-words">
-          {prompt.kind === "permission" ? <>{prompt.title || prompt.tool || "The agent asks for permission"}?</> : prompt.title && prompt.title !== prompt.questions[0]?.question ? prompt.title : "The agent has a question"}
+          {prompt.kind === "permission" ? <>{visible(prompt.title || prompt.tool || "The agent asks for permission")}?</> : prompt.title && prompt.title !== prompt.questions[0]?.question ? prompt.title : "The agent has a question"}
         </h3>
         <Ago at={prompt.asked_at} className="text-xs text-amber" />
       </div>
@@ -93,8 +94,8 @@ function Permission({ session, prompt, workdir, diff, project, denying, keys }: 
     <>
       <div className="mb-3 max-h-[32vh] space-y-2 overflow-y-auto">
         {diff?.map((one, index) => <DiffView key={index} diff={one} workdir={workdir} />)}
-        {!isEmpty(prompt.input) && !diff?.length && <Code text={asText(prompt.input)} lang={asText(prompt.input).startsWith("{") ? "json" : "bash"} className="overflow-x-auto rounded-md border border-line bg-raised px-3 py-2 break-words whitespace-pre-wrap" />}
-        {!!prompt.always?.length && <p className="text-xs text-amber">Always means: {prompt.always.join("; ")}</p>}
+        {!isEmpty(prompt.input) && !diff?.length && <Code text={visible(asText(prompt.input))} lang={asText(prompt.input).startsWith("{") ? "json" : "bash"} className="overflow-x-auto rounded-md border border-line bg-raised px-3 py-2 break-words whitespace-pre-wrap" />}
+        {!!prompt.always?.length && <p className="text-xs text-amber">Always means: {visible(prompt.always.join("; "))}</p>}
       </div>
       {reason === null ? (
         <div className="flex flex-wrap gap-2">
