@@ -4,7 +4,11 @@
 import { Component, lazy, Suspense, type ComponentType, type ReactNode } from "react";
 import { Button } from "../parts/button";
 import { sentence } from "../wire/api";
-import { ofThisBuild, Outdated } from "./version";
+import { compare, NotLoaded, ofThisBuild, Outdated } from "./version";
+
+const LOOK_MS = 1000;
+/** Counts up with every new try: what failed before is then loaded again. */
+let tries = 0;
 
 interface Props {
   children: ReactNode;
@@ -23,7 +27,29 @@ export class Boundary extends Component<Props, { error: unknown; failed: boolean
     if (this.state.failed && before.again !== this.props.again) this.retry();
   }
 
-  retry = () => this.setState({ error: null, failed: false });
+  override componentDidCatch(error: unknown): void {
+    if (error instanceof NotLoaded && error.away) this.waiting = setTimeout(() => void this.look(error), LOOK_MS);
+  }
+
+  override componentWillUnmount(): void {
+    clearTimeout(this.waiting);
+  }
+
+  private waiting: ReturnType<typeof setTimeout> | undefined;
+
+  /** Until the server is there again. */
+  private async look(error: unknown): Promise<void> {
+    const known = await compare();
+    if (this.state.error !== error) return;
+    if (known === "away") this.waiting = setTimeout(() => void this.look(error), LOOK_MS);
+    else this.retry();
+  }
+
+  retry = () => {
+    clearTimeout(this.waiting);
+    tries += 1;
+    this.setState({ error: null, failed: false });
+  };
 
   override render(): ReactNode {
     if (!this.state.failed) return this.props.children;
@@ -41,18 +67,24 @@ export class Boundary extends Component<Props, { error: unknown; failed: boolean
   }
 }
 
-/** A view that is loaded when it is first shown. One that could not be loaded is asked for again the next time. */
+/** A view that is loaded when it is first shown, and again with the next try if it could not be. */
 export function whenNeeded<P extends object>(load: () => Promise<{ default: ComponentType<P> }>): ComponentType<P> {
-  let View: ComponentType<P> | null = null;
+  let failed = false;
+  let at = tries;
   const make = () =>
     lazy(() =>
       ofThisBuild(load).catch((error) => {
-        View = null;
+        failed = true;
         throw error;
       }),
     ) as unknown as ComponentType<P>;
+  let View = make();
   return function Needed(props: P) {
-    View ??= make();
+    if (failed && at !== tries) {
+      View = make();
+      failed = false;
+    }
+    if (!failed) at = tries;
     return (
       <Suspense fallback={<div className="flex-1" aria-busy="true" />}>
         <View {...props} />

@@ -10,8 +10,11 @@ export class Outdated extends Error {
 }
 
 export class NotLoaded extends Error {
-  constructor() {
-    super("This part of the page could not be loaded: the server can't be reached.");
+  constructor(
+    /** Whether the server was away, so that it is worth trying again. */
+    readonly away: boolean,
+  ) {
+    super(away ? "This part of the page could not be loaded: the server can't be reached." : "This part of the page could not be loaded. Reload the page.");
   }
 }
 
@@ -33,8 +36,8 @@ export async function compare(build: string = __BUILD__): Promise<Known> {
 export async function ofThisBuild<T>(load: () => Promise<T>, build?: string): Promise<T> {
   const known = await compare(build);
   if (known === "other") throw new Outdated();
-  if (known === "away") throw new NotLoaded();
+  if (known === "away") throw new NotLoaded(true);
   return load().catch(() => {
-    throw new NotLoaded();
+    throw new NotLoaded(false);
   });
 }
