@@ -47,7 +47,8 @@ class Person:
 
     @property
     def composer(self) -> Locator:
-        return self.page.get_by_role("textbox", name="Message", exact=True)
+        # By its label: while it offers completions it is a combobox, else a plain field.
+        return self.page.get_by_label("Message", exact=True)
 
     @property
     def log(self) -> Locator:
@@ -85,6 +86,10 @@ class Person:
     def menu(self, action: str) -> None:
         self.page.get_by_role("button", name="Session actions").click()
         self.page.get_by_role("menuitem", name=re.compile("^" + action)).click()
+
+    def may_answer(self) -> None:
+        """A prompt has stood long enough for keys to answer it."""
+        expect(self.page.locator("[data-keys=ready]")).to_be_visible()
 
     def press(self, keys: str) -> None:
         """Keys for the page, not for a field."""

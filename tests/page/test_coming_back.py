@@ -47,7 +47,7 @@ def test_a_message_sent_while_the_server_is_away_arrives_once(
     expect(person.log.get_by_role("article", name="Message on its way")).to_be_visible()
     person.page.wait_for_timeout(0)
     server.restart()
-    expect(person.log.get_by_role("separator", name="Turn 2")).to_be_visible()
+    expect(person.log.get_by_role("group", name="Turn 2")).to_be_visible()
     person.is_idle()
     expect(person.log.get_by_role("article", name="Message on its way")).to_have_count(0)
     assert [turn["message"]["text"] for turn in server.transcript(session)] == ["say one", "say two"]
@@ -84,7 +84,7 @@ def test_a_lost_network_is_said_and_made_up_for(server: LiveServer, make_person:
     server.restart()
     server.turn(session, "say said meanwhile")
     person.sees("said meanwhile")
-    expect(person.log.get_by_role("separator")).to_have_count(2)
+    expect(person.log.get_by_role("group", name=re.compile("^Turn"))).to_have_count(2)
 
 
 def test_what_is_scrolled_to_stays_while_more_comes(person: Person) -> None:
@@ -144,3 +144,43 @@ def test_a_browser_without_shared_workers_is_live_too(person: Person) -> None:
     expect(
         tab.get_by_role("navigation", name="Sessions").get_by_role("link", name=re.compile("stream 50"))
     ).to_be_visible()
+
+
+def test_a_view_that_can_not_be_loaded_says_so_and_comes_with_the_server(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    expect(person.composer).to_be_visible()
+    server.kill()
+    person.page.get_by_role("link", name="Usage").click()
+    expect(person.page.get_by_role("heading", name="This can't be shown")).to_be_visible()
+    expect(person.page.get_by_role("navigation", name="Sessions")).to_be_visible()
+    server.restart()
+    expect(person.page.get_by_role("heading", name="Usage")).to_be_visible()
+
+
+def test_a_page_of_another_build_is_offered_the_newer_one(person: Person) -> None:
+    person.page.route("**/page/digest.txt", lambda route: route.fulfill(body="f" * 64))
+    person.page.reload()
+    expect(person.page.get_by_text("The page was updated.")).to_be_visible()
+    expect(person.page.get_by_role("button", name="Reload")).to_be_visible()
+    person.page.get_by_role("link", name="Usage").click()
+    expect(person.page.get_by_role("heading", name="The page was updated")).to_be_visible()
+
+
+def test_what_is_scrolled_to_stays_in_a_session_of_many_turns(person: Person) -> None:
+    session = person.server.create(title="Long")
+    for number in range(40):
+        person.server.turn(session, f"say Answer {number}\nstream 60")
+    person.open(session)
+    person.sees("Answer 39")
+    person.log.hover()
+    person.page.mouse.wheel(0, -300)
+    expect(person.log).to_have_attribute("data-following", "false")
+    place = "() => [...document.querySelectorAll('[role=log] article')].at(-1).getBoundingClientRect().top"
+    before = person.page.evaluate(place)
+    last = person.log.get_by_role("article").last.get_attribute("aria-label")
+    person.server.send(session, "stream 500")
+    expect(person.page.get_by_role("button", name=re.compile(r"\d+ new"))).to_be_visible()
+    assert person.log.get_by_role("article").last.get_attribute("aria-label") == last
+    assert abs(person.page.evaluate(place) - before) < 4

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.harness import eventually
 from tests.page.person import Person
@@ -15,7 +15,7 @@ def test_the_first_message_makes_a_session_and_its_answer_is_streamed_as_markdow
     expect(person.log.get_by_role("heading", name="Heading and bold")).to_be_visible()
     expect(person.log.locator(".md code")).to_have_text("code")
     person.sees("Thought")
-    expect(person.log.get_by_role("separator", name="Turn 1")).to_contain_text("1.5k tokens")
+    expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("1.5k tokens")
 
 
 def test_a_tool_is_one_line_that_opens_and_a_run_of_them_folds(person: Person) -> None:
@@ -40,9 +40,24 @@ def test_the_plan_stands_beside_the_conversation(person: Person) -> None:
 def test_a_permission_is_given_by_one_key(person: Person) -> None:
     person.start("permit Deploy")
     expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
+    person.may_answer()
     person.press("y")
     person.sees("allowed Deploy")
     person.sees("Allowed by you: Run Deploy")
+
+
+def test_a_key_answers_only_what_was_there_to_be_read(person: Person) -> None:
+    person.start("permit One\npermit Two")
+    expect(person.page.get_by_role("region", name="Permission request")).to_contain_text("One")
+    person.may_answer()
+    person.press("y")
+    card = person.page.get_by_role("region", name="Permission request").filter(has_text="Two")
+    card.wait_for()
+    person.press("y y y")
+    person.may_answer()
+    expect(card).to_be_visible()
+    person.sees("allowed One")
+    assert "allowed Two" not in person.log.inner_text()
 
 
 def test_a_permission_is_refused_with_a_reason(person: Person) -> None:
@@ -65,7 +80,7 @@ def test_always_is_remembered_for_the_same_request(person: Person) -> None:
     person.sees("allowed Deploy")
     person.is_idle()
     person.send("permit Deploy")
-    expect(person.log.get_by_role("separator", name="Turn 2")).to_be_visible()
+    expect(person.log.get_by_role("group", name="Turn 2")).to_be_visible()
     person.is_idle()
     expect(person.log.get_by_text("allowed Deploy")).to_have_count(2)
 
@@ -93,7 +108,7 @@ def test_messages_wait_in_a_queue_that_can_be_changed(person: Person) -> None:
     person.composer.fill("say instead")
     person.composer.press("Control+Enter")
     person.sees("instead")
-    expect(person.log.get_by_role("separator", name="Turn 1")).to_contain_text("interrupted")
+    expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("interrupted")
 
 
 def test_escape_twice_interrupts(person: Person) -> None:
@@ -103,16 +118,16 @@ def test_escape_twice_interrupts(person: Person) -> None:
     person.composer.press("Escape")
     expect(person.page.get_by_text("Press Esc again")).to_be_visible()
     person.composer.press("Escape")
-    expect(person.log.get_by_role("separator", name="Turn 1")).to_contain_text("interrupted")
+    expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("interrupted")
     person.is_idle()
 
 
 def test_an_agent_that_crashed_says_what_is_kept_and_can_be_retried(person: Person) -> None:
     person.start("say kept\ncrash 3")
-    alert = person.log.get_by_role("alert")
+    alert = person.log.get_by_role("group", name="Error")
     expect(alert).to_contain_text("kept")
     alert.get_by_role("button", name="Retry turn 1").click()
-    expect(person.log.get_by_role("separator", name="Turn 2")).to_be_visible()
+    expect(person.log.get_by_role("group", name="Turn 2")).to_be_visible()
     person.sees("Turn 1 was taken back")
 
 
@@ -120,7 +135,7 @@ def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
     session = person.start("say one")
     person.is_idle()
     person.send("say two")
-    expect(person.log.get_by_role("separator", name="Turn 2")).to_be_visible()
+    expect(person.log.get_by_role("group", name="Turn 2")).to_be_visible()
     person.is_idle()
 
     person.turn_menu(1, "Edit in place")
@@ -133,7 +148,7 @@ def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
     expect(person.composer).to_have_value("say two")
     person.page.reload()
     person.send("say drei")
-    expect(person.log.get_by_role("separator", name="Turn 3")).to_be_visible()
+    expect(person.log.get_by_role("group", name="Turn 3")).to_be_visible()
     person.is_idle()
     person.log.get_by_role("button", name="Show 1 turn").click()
     person.sees("say two")
@@ -148,11 +163,11 @@ def test_the_badge_says_how_a_turn_began_and_fresh_can_be_asked_for(person: Pers
     person.start("say one")
     person.is_idle()
     person.send("say two")
-    expect(person.log.get_by_role("separator", name="Turn 2")).to_contain_text("live")
+    expect(person.log.get_by_role("group", name="Turn 2")).to_contain_text("live")
     person.is_idle()
     person.page.get_by_role("button", name="Fresh", exact=True).click()
     person.send("say three")
-    badge = person.log.get_by_role("separator", name="Turn 3").get_by_text("fresh with transcript")
+    badge = person.log.get_by_role("group", name="Turn 3").get_by_text("fresh with transcript")
     expect(badge).to_have_attribute("title", re.compile("A fresh start was asked for"))
 
 
@@ -169,7 +184,7 @@ def test_agent_model_and_mode_are_chosen_on_the_composer(person: Person) -> None
     person.page.get_by_role("button", name="Agent: rehearsal").click()
     person.page.get_by_role("menuitemradio", name="rehearsal-stream").click()
     person.send("say other")
-    expect(person.log.get_by_role("separator", name="Turn 2")).to_contain_text("rehearsal-stream")
+    expect(person.log.get_by_role("group", name="Turn 2")).to_contain_text("rehearsal-stream")
 
 
 def test_files_are_completed_after_an_at_sign(person: Person) -> None:
@@ -223,3 +238,60 @@ def test_a_quiet_turn_says_for_how_long_and_can_be_interrupted(person: Person) -
     working.get_by_role("button", name="Interrupt").click()
     person.is_idle()
     assert person.server.session(session)["turns"][0]["stop_reason"] == "cancelled"
+
+
+def test_what_comes_back_into_the_composer_leaves_the_draft_there(person: Person, tmp_path: Path) -> None:
+    person.start("hang")
+    expect(person.header).to_contain_text("Working")
+    note = tmp_path / "note.txt"
+    note.write_text("hello")
+    person.page.locator("input[type=file]").set_input_files(note)
+    expect(person.page.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
+    person.send("say queued")
+    queue = person.page.get_by_role("list", name="Queue: 1 message")
+    expect(queue).to_contain_text("say queued")
+    person.composer.fill("half written")
+    queue.get_by_role("button", name="Edit").click()
+    expect(person.composer).to_have_value("say queued\n\nhalf written")
+    files = person.page.get_by_role("list", name="Attachments")
+    expect(files).to_contain_text("note.txt")
+    address = person.page.url
+    person.page.get_by_role("link", name="Inbox").click()
+    person.page.go_back()
+    expect(person.page).to_have_url(address)
+    expect(files).to_contain_text("note.txt")
+    expect(person.composer).to_have_value("say queued\n\nhalf written")
+
+
+def test_escape_leaves_an_empty_composer_for_a_prompt_that_waits(person: Person) -> None:
+    person.start("permit Deploy")
+    person.may_answer()
+    person.composer.focus()
+    person.page.keyboard.press("Escape")
+    expect(person.composer).not_to_be_focused()
+    person.page.keyboard.press("y")
+    person.sees("allowed Deploy")
+
+
+def test_a_list_begins_where_it_says_and_all_of_the_code_is_copied(person: Person) -> None:
+    person.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    lines = "\n".join(f"line {number}" for number in range(200))
+    session = person.server.create(title="Code")
+    answer = f"2. two\n\n```text\n{lines}\n```"
+    transcript = re.compile("/transcript")
+    person.server.turn(session, "say placeholder")
+
+    def with_code(route: Route) -> None:
+        found = route.fetch().json()
+        found["turns"][0]["parts"] = [{"type": "text", "block": 0, "text": answer}]
+        route.fulfill(json=found)
+
+    person.page.route(transcript, with_code)
+    for _ in range(31):
+        person.server.turn(session, "say next")
+    person.open(session)
+    beside = person.page.get_by_role("complementary", name="Plan, files and outline")
+    beside.get_by_role("listitem").first.get_by_role("button").click()
+    expect(person.log.locator("ol[start='2']")).to_have_count(1)
+    person.log.get_by_role("button", name="Copy", exact=True).first.click()
+    assert person.page.evaluate("() => navigator.clipboard.readText()") == lines

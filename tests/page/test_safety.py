@@ -128,3 +128,15 @@ def test_the_server_s_token_signs_in_too(shared: LiveServer, make_person: Callab
     person.page.get_by_label("Link or token").fill("test-token")
     person.page.get_by_role("button", name="Sign in").click()
     expect(person.page.get_by_role("heading", name="Inbox")).to_be_visible()
+
+
+def test_what_can_not_be_seen_is_shown_where_permission_is_asked(person: Person) -> None:
+    person.start("permit De\u202eploy")
+    expect(person.page.get_by_role("region", name="Permission request")).to_contain_text("De\\u{202e}ploy")
+
+
+def test_a_theme_that_is_kept_is_there_before_anything_is_drawn(person: Person) -> None:
+    person.page.evaluate("() => localStorage.setItem('perdure.theme', 'dark')")
+    person.page.route("**/page/page.js", lambda route: route.abort())
+    person.page.reload()
+    assert person.page.evaluate("() => document.documentElement.dataset.theme") == "dark"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.harness import LiveServer, eventually
 from tests.page.person import Person
@@ -51,6 +51,7 @@ def test_the_inbox_answers_prompts_of_all_sessions(server: LiveServer, make_pers
     card.get_by_text("Red", exact=True).click()
     card.get_by_role("button", name="Answer").click()
     expect(person.page.get_by_role("region", name="Second")).to_have_count(0)
+    person.may_answer()
     person.press("y")
     expect(person.page.get_by_text("Nothing waits for you")).to_be_visible()
     server.wait_idle(first)
@@ -85,7 +86,11 @@ def test_a_stopped_session_says_so_and_can_be_forked(person: Person) -> None:
     person.menu("End session")
     expect(person.header).to_contain_text("Ended: stopped")
     expect(person.composer).to_be_disabled()
-    person.menu("Fork")
+    person.page.get_by_role("button", name="Actions for turn 1").click()
+    for action in ("Edit in place", "Retry from here", "Rewind to before this"):
+        expect(person.page.get_by_role("menuitem", name=action)).to_be_disabled()
+    person.page.keyboard.press("Escape")
+    person.page.get_by_role("button", name="Fork it").click()
     expect(person.composer).to_be_enabled()
     person.sees("kept words")
 
@@ -112,7 +117,7 @@ def test_the_list_is_filtered(server: LiveServer, make_person: Callable[..., Per
     navigation = person.page.get_by_role("navigation", name="Sessions")
     expect(navigation).to_contain_text("Green")
     person.page.get_by_role("button", name="Filter sessions").click()
-    person.page.get_by_role("menuitemradio", name="Label sea").click()
+    person.page.get_by_role("menuitemcheckbox", name="Label sea").click()
     expect(navigation).not_to_contain_text("Green")
     expect(navigation).to_contain_text("Blue")
 
@@ -129,6 +134,7 @@ def test_everything_is_done_by_keyboard(person: Person) -> None:
     person.press("g w")
     expect(person.log).to_be_visible()
     expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
+    person.may_answer()
     person.press("y")
     person.sees("allowed Deploy")
     person.press("r")
@@ -209,3 +215,43 @@ def test_the_inspector_shows_what_is_stored(person: Person) -> None:
     person.page.get_by_role("combobox").select_option("turn_end")
     person.page.get_by_role("list", name="Events").get_by_role("button").click()
     expect(person.page.get_by_role("list", name="Events")).to_contain_text('"stop_reason": "end_turn"')
+
+
+def test_a_session_that_was_refused_or_unanswered_is_made_once(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    person.go("/new")
+
+    def lose_the_answer(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    person.page.route("**/api/messages", lose_the_answer, times=1)
+    person.send("say once")
+    expect(person.page.get_by_text("The server can't be reached.")).to_be_visible()
+    expect(person.composer).to_have_value("say once")
+    person.composer.press("Enter")
+    expect(person.page).to_have_url(re.compile("/s/"))
+    person.sees("once")
+    assert len(server.get("/api/sessions")["sessions"]) == 1
+    person.go("/new")
+    expect(person.composer).to_have_value("")
+
+
+def test_a_search_keeps_the_space_before_the_next_word(person: Person) -> None:
+    person.go("/search")
+    field = person.page.get_by_role("searchbox")
+    field.press_sequentially("two ")
+    expect(person.page).to_have_url(re.compile(r"q=two$"))
+    expect(field).to_have_value("two ")
+    field.press_sequentially("words")
+    expect(person.page).to_have_url(re.compile(r"q=two\+words$"))
+
+
+def test_a_view_has_its_name_and_the_focus(person: Person) -> None:
+    person.page.get_by_role("link", name="Inbox").click()
+    expect(person.page).to_have_title(re.compile("Inbox · Perdure"))
+    expect(person.page.get_by_role("main")).to_be_focused()
+    person.page.get_by_role("link", name="New session").click()
+    expect(person.composer).to_be_focused()

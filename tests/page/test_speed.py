@@ -137,7 +137,7 @@ def opened(server: LiveServer, person: Person, events: int) -> None:
         number.press("Enter")
     else:
         person.page.get_by_role("complementary").get_by_role("button", name="say some words").first.click()
-    expect(person.log.get_by_role("separator", name="Turn 1", exact=True)).to_be_visible()
+    expect(person.log.get_by_role("group", name="Turn 1", exact=True)).to_be_visible()
 
 
 def test_a_session_of_ten_thousand_events_opens_at_its_end(

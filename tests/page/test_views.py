@@ -38,9 +38,9 @@ def settled(page: Page, view: str) -> None:
         "list": page.get_by_text("Flaky tests"),
         "new": page.get_by_role("button", name="Agent: rehearsal"),
         "inbox": page.get_by_role("region", name="Permission request"),
-        "session": page.get_by_role("separator", name="Turn 3"),
+        "session": page.get_by_role("group", name="Turn 3"),
         "waiting": page.get_by_role("region", name="Permission request"),
-        "failed": page.get_by_role("alert"),
+        "failed": page.get_by_role("group", name="Error"),
         "search": page.locator("mark").first,
         "usage": page.locator(".uplot").first,
         "agents": page.get_by_text("not sent", exact=False).or_(

@@ -3,8 +3,10 @@
 import { createRoot } from "react-dom/client";
 import "./page.css";
 import { App } from "./shell/app";
+import { Boundary } from "./shell/boundary";
 import { listenToKeys } from "./shell/commands";
 import { startTelling } from "./shell/telling";
+import { NotLoaded, Outdated } from "./shell/version";
 import { applyTheme } from "./state/kept";
 import { signInByLink } from "./views/signin";
 
@@ -16,5 +18,11 @@ addEventListener("hashchange", () => {
   if (location.hash.startsWith("#login=")) location.reload();
 });
 void signInByLink().then((done) => {
-  createRoot(document.getElementById("page")!).render(<App trouble={typeof done === "string" ? done : ""} />);
+  // What could not be loaded is said where it would stand; anything else that is caught is a mistake of the page.
+  const onCaughtError = (error: unknown) => (error instanceof NotLoaded || error instanceof Outdated ? console.warn(error.message) : console.error(error));
+  createRoot(document.getElementById("page")!, { onCaughtError }).render(
+    <Boundary>
+      <App trouble={typeof done === "string" ? done : ""} />
+    </Boundary>,
+  );
 });

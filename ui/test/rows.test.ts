@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { empty, type State, type Turn } from "../src/state/session";
-import { RowMaker, type Row } from "../src/views/rows";
+import { cameBefore, firstKey, RowMaker, type Row } from "../src/views/rows";
 import type { Part, ToolPart, TurnInfo } from "../src/wire/types";
 
 const tool = (id: string, parent: string | null = null, status: ToolPart["status"] = "completed"): ToolPart => ({ type: "tool", tool_id: id, name: "Read", kind: "read", title: id, status, input: null, parent_tool_id: parent });
@@ -57,5 +57,21 @@ describe("rows", () => {
     const message = { session: "s", message_id: "m1", text: "hello", sent_at: 0 };
     expect(kinds(new RowMaker().rows(state([turn(1, [])]), new Set(), [message], 0))).toEqual(["message", "separator"]);
     expect(kinds(new RowMaker().rows(state([]), new Set(), [message], 0))).toEqual(["outgoing"]);
+  });
+
+  it("are known to have come before others, and not because turns are missing", () => {
+    const later = state([turn(31, []), turn(32, [])]);
+    const rows = new RowMaker().rows(later, new Set(), [], 30);
+    expect(rows[0]!.kind).toBe("earlier");
+    const grown = new RowMaker().rows(state([...later.turns, turn(33, [])]), new Set(), [], 30);
+    expect(cameBefore(firstKey(rows), grown)).toBe(false);
+    const loaded = new RowMaker().rows(state([turn(30, []), ...later.turns]), new Set(), [], 29);
+    expect(cameBefore(firstKey(rows), loaded)).toBe(true);
+    expect(cameBefore(undefined, loaded)).toBe(false);
+  });
+
+  it("let a tool run only in a turn that runs", () => {
+    const rows = rowsOf(state([turn(1, [tool("old", null, "in_progress")]), turn(2, [tool("new", null, "in_progress")], false)]));
+    expect(rows.filter((row) => row.kind === "tool").map((row) => row.live)).toEqual([false, true]);
   });
 });

@@ -1,7 +1,7 @@
 // Growing text as blocks, and differences between texts: what is shown in pieces is what was written.
 
 import { describe, expect, it } from "vitest";
-import { grow, NOTHING, type Blocks } from "../src/text/blocks";
+import { grow, NOTHING, shown as toShow, codeOf, type Blocks } from "../src/text/blocks";
 import { counts, difference } from "../src/text/difference";
 
 const ARTICLE = `# Title
@@ -67,6 +67,7 @@ describe("blocks", () => {
       expect(code[0]!.first).toBe(true);
       expect(code[code.length - 1]!.last).toBe(true);
       expect(all[all.length - 1]!.raw).toBe("after");
+      expect(codeOf(toShow(blocks).find((block) => block.first)!)).toBe(lines.join("\n"));
     }
   });
 
@@ -75,6 +76,33 @@ describe("blocks", () => {
     const blocks = letterByLetter(text, 501);
     expect([...blocks.settled, ...blocks.tail].map((block) => block.raw).join("")).toBe(text);
     expect(text.length - blocks.offset).toBeLessThan(6000);
+  });
+
+  const everyWay = (text: string) => [grow(NOTHING, text), letterByLetter(text, 1), letterByLetter(text, 7)];
+
+  it("know code by tildes whatever stands behind them", () => {
+    for (const blocks of everyWay("before\n\n~~~ a`b\ncode\n~~~\n\nafter")) {
+      expect(shown(blocks).map((block) => [block.kind, block.raw])).toEqual([["markdown", "before"], ["code", "code"], ["markdown", "after"]]);
+    }
+  });
+
+  it("take any end of a line", () => {
+    for (const blocks of everyWay("one\r\n\r\n```js\r\nx = 1\r\n```\r\n\r\n- a\r\n- b\r\n\r\nend\r\n")) {
+      expect(shown(blocks).map((block) => block.raw)).toEqual(["one", "x = 1", "- a\n- b", "end"]);
+    }
+  });
+
+  it("neither lose nor double what the lexer leaves out", () => {
+    const text = "See [1] here.\n\n[1]: https://a.example\n\nMiddle.\n\n[1]: https://b.example\n\nThen.\n\n```\ncode\n```\n\n[1]: https://c.example\n\nLast.";
+    for (const blocks of everyWay(text)) {
+      const raws = toShow(blocks).map((block) => block.raw).join("\n");
+      for (const word of ["See", "Middle.", "Then.", "code", "Last."]) expect(raws.split(word).length).toBe(2);
+    }
+  });
+
+  it("know where a link leads though that is said in another block", () => {
+    const blocks = toShow(grow(NOTHING, "See [the page][1].\n\nNo link.\n\n[1]: https://a.example\n"));
+    expect(blocks.map((block) => [block.raw.trim(), block.links])).toEqual([["See [the page][1].", "[1]: https://a.example"], ["No link.", undefined]]);
   });
 });
 

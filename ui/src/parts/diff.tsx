@@ -3,6 +3,7 @@
 
 import { memo, useMemo, useState } from "react";
 import { counts, difference } from "../text/difference";
+import { visible } from "../text/visible";
 import { plural, shortPath } from "../text/words";
 import type { Diff } from "../wire/types";
 
@@ -16,7 +17,7 @@ export const DiffView = memo(function DiffView({ diff, workdir }: { diff: Diff; 
   return (
     <div className="overflow-hidden rounded-md border border-line">
       <div className="flex flex-wrap items-center gap-x-3 border-b border-line bg-sunken px-3 py-1 text-xs">
-        <span className="min-w-0 font-mono break-all">{shortPath(diff.path, workdir)}</span>
+        <span className="min-w-0 font-mono break-all">{visible(shortPath(diff.path, workdir))}</span>
         <Counts added={added} removed={removed} />
         {diff.old_text === null && <span className="text-quiet">new file</span>}
       </div>
@@ -38,7 +39,7 @@ export const DiffView = memo(function DiffView({ diff, workdir }: { diff: Diff; 
                 <td className="pr-1 text-right align-top text-xs leading-5 text-quiet select-none max-sm:hidden">{line.old}</td>
                 <td className="pr-1 text-right align-top text-xs leading-5 text-quiet select-none">{line.new ?? (line.old !== undefined ? <span className="sm:hidden">{line.old}</span> : "")}</td>
                 <td className={`text-center align-top select-none ${line.kind === "added" ? "text-green" : line.kind === "removed" ? "text-red" : "text-quiet"}`}>{line.kind === "added" ? "+" : line.kind === "removed" ? "−" : ""}</td>
-                <td className="pr-2 align-top">{line.text || " "}</td>
+                <td className="pr-2 align-top">{visible(line.text) || " "}</td>
               </tr>
             ),
           )}

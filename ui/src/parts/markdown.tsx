@@ -2,17 +2,18 @@
 // block whose text did not change is never rendered again.
 
 import { memo, useMemo, useState } from "react";
-import type { Block } from "../text/blocks";
+import { codeOf, type Block } from "../text/blocks";
 import { useHighlight } from "../text/highlight";
 import { html } from "../text/html";
 import { IconButton } from "./button";
+import { copyText } from "./copy";
 
 export const BlockView = memo(
   function BlockView({ block }: { block: Block }) {
     if (block.kind === "code") return <CodeBlock block={block} />;
-    return <Prose raw={block.raw} />;
+    return <Prose raw={block.links ? `${block.raw}\n\n${block.links}` : block.raw} />;
   },
-  (a, b) => a.block.raw === b.block.raw && a.block.kind === b.block.kind && a.block.last === b.block.last && a.block.first === b.block.first,
+  (a, b) => a.block.raw === b.block.raw && a.block.kind === b.block.kind && a.block.last === b.block.last && a.block.first === b.block.first && a.block.links === b.block.links && a.block.pieces === b.block.pieces,
 );
 
 export const Prose = memo(function Prose({ raw, className = "" }: { raw: string; className?: string }) {
@@ -26,7 +27,7 @@ function CodeBlock({ block }: { block: Block }) {
   return (
     <div className="group relative max-w-full">
       <Code text={block.raw} lang={block.lang ?? ""} className={`overflow-x-auto border-x border-line bg-sunken px-3 ${edges}`} />
-      {block.first && <CopyButton text={block.raw} className="absolute top-1 right-1 bg-sunken opacity-0 group-hover:opacity-100 focus:opacity-100" />}
+      {block.first && <CopyButton text={() => codeOf(block)} className="on-hover absolute top-1 right-1 bg-sunken" />}
     </div>
   );
 }
@@ -48,13 +49,12 @@ export const Code = memo(function Code({ text, lang, className = "" }: { text: s
   );
 });
 
-export function CopyButton({ text, className = "", label = "Copy" }: { text: string; className?: string; label?: string }) {
+export function CopyButton({ text, className = "", label = "Copy" }: { text: string | (() => string); className?: string; label?: string }) {
   const [done, setDone] = useState(false);
-  const copy = () => {
-    void navigator.clipboard?.writeText(text).then(() => {
-      setDone(true);
-      setTimeout(() => setDone(false), 1200);
-    });
+  const copy = async () => {
+    if (!(await copyText(typeof text === "string" ? text : text()))) return;
+    setDone(true);
+    setTimeout(() => setDone(false), 1200);
   };
-  return <IconButton icon={done ? "check" : "copy"} label={done ? "Copied" : label} onClick={copy} className={className} size={14} />;
+  return <IconButton icon={done ? "check" : "copy"} label={done ? "Copied" : label} onClick={() => void copy()} className={className} size={14} />;
 }

@@ -9,6 +9,8 @@ export interface MenuItem {
   hint?: string;
   icon?: IconName;
   checked?: boolean;
+  /** Whether others may be checked beside it. */
+  many?: boolean;
   danger?: boolean;
   disabled?: boolean;
   run: () => void;
@@ -80,7 +82,7 @@ export function Menu({ label, items, className = "", children, title, disabled, 
           <button
             key={item.label}
             type="button"
-            role={item.checked === undefined ? "menuitem" : "menuitemradio"}
+            role={item.checked === undefined ? "menuitem" : item.many ? "menuitemcheckbox" : "menuitemradio"}
             aria-checked={item.checked}
             disabled={item.disabled}
             tabIndex={-1}

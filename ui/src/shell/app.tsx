@@ -1,7 +1,7 @@
 // The page as a whole: signed in or not, the list beside the view, the palette over both. Above: main.tsx. Below: views; those
 // that a conversation does not need are loaded when first opened.
 
-import { lazy, Suspense, useEffect, useState, type ReactNode } from "react";
+import { useEffect, useRef, useState, type ReactNode } from "react";
 import { PageHead } from "../parts/pagehead";
 import { overviewNow, useOverview } from "../state/sessions";
 import { whenUnauthorized } from "../wire/api";
@@ -10,6 +10,7 @@ import { Inbox } from "../views/inbox";
 import { NewSession } from "../views/newsession";
 import { SessionView } from "../views/session";
 import { SignIn } from "../views/signin";
+import { Boundary, whenNeeded } from "./boundary";
 import { register, useCommands } from "./commands";
 import { LinkBar } from "./linkbar";
 import { Keys, Palette } from "./palette";
@@ -19,12 +20,12 @@ import { useTitleAndIcon } from "./telling";
 import { Toasts } from "./toast";
 import { Dialog } from "../parts/dialog";
 
-const Search = lazy(() => import("../views/search"));
-const UsageView = lazy(() => import("../views/usage"));
-const Agents = lazy(() => import("../views/agents"));
-const Projects = lazy(() => import("../views/projects"));
-const Settings = lazy(() => import("../views/settings"));
-const Inspector = lazy(() => import("../views/inspector"));
+const Search = whenNeeded(() => import("../views/search"));
+const UsageView = whenNeeded(() => import("../views/usage"));
+const Agents = whenNeeded(() => import("../views/agents"));
+const Projects = whenNeeded(() => import("../views/projects"));
+const Settings = whenNeeded(() => import("../views/settings"));
+const Inspector = whenNeeded(() => import("../views/inspector"));
 
 function viewOf(route: Route): ReactNode {
   switch (route.view) {
@@ -83,8 +84,8 @@ export function App({ trouble }: { trouble: string }) {
         { id: "new", title: "New session", keys: "c", group: "Page", run: () => go("/new") },
         { id: "inbox", title: "Inbox", keys: "g i", group: "Page", run: () => go("/inbox") },
         { id: "search", title: "Search", keys: "/", group: "Page", run: () => go("/search") },
-        { id: "next", title: "Next session", keys: "j", group: "Page", run: () => step(1) },
-        { id: "previous", title: "Previous session", keys: "k", group: "Page", run: () => step(-1) },
+        { id: "next", title: "Next session", keys: "j", group: "Page", repeats: true, run: () => step(1) },
+        { id: "previous", title: "Previous session", keys: "k", group: "Page", repeats: true, run: () => step(-1) },
         { id: "waiting", title: "Next session that waits for you", keys: "g w", group: "Page", run: () => nextWaiting() },
         { id: "usage", title: "Usage", keys: "g u", group: "Page", run: () => go("/usage") },
         { id: "agents", title: "Agents", keys: "g a", group: "Page", run: () => go("/settings/agents") },
@@ -94,6 +95,16 @@ export function App({ trouble }: { trouble: string }) {
       ]),
     [],
   );
+
+  // Whoever went to another view begins there, unless the view put the focus somewhere itself.
+  const main = useRef<HTMLElement>(null);
+  const place = "id" in route ? `${route.view} ${route.id}` : route.view;
+  const before = useRef(place);
+  useEffect(() => {
+    if (before.current === place) return;
+    before.current = place;
+    if (main.current && !main.current.contains(document.activeElement) && !document.querySelector("dialog[open]")) main.current.focus({ preventScroll: true });
+  }, [place]);
 
   if (!known) {
     return (
@@ -114,9 +125,9 @@ export function App({ trouble }: { trouble: string }) {
         <div className={`w-full shrink-0 flex-col border-r border-line bg-sunken md:flex md:w-68 ${listOnly ? "flex" : "hidden"}`}>
           <Sidebar onPalette={() => setPalette(true)} />
         </div>
-        <main className={`min-h-0 min-w-0 flex-1 flex-col ${listOnly ? "hidden md:flex" : "flex"}`}>
+        <main ref={main} tabIndex={-1} className={`min-h-0 outline-none focus-visible:outline-none min-w-0 flex-1 flex-col ${listOnly ? "hidden md:flex" : "flex"}`}>
           {route.view === "new" && <div className="md:hidden"><PageHead title="New session" /></div>}
-          <Suspense fallback={<div className="flex-1" aria-busy="true" />}>{viewOf(route)}</Suspense>
+          <Boundary again={`${JSON.stringify(route)} ${link === "live"}`}>{viewOf(route)}</Boundary>
         </main>
       </div>
       {palette && <Palette onClose={() => setPalette(false)} />}

@@ -10,6 +10,8 @@ export interface Command {
   keys?: string;
   group: string;
   when?: () => boolean;
+  /** Whether it is done over and over while its key is held. */
+  repeats?: boolean;
   run: () => void;
 }
 
@@ -64,6 +66,7 @@ export function listenToKeys(): void {
     const command = commands.find((one) => one.keys === both && (one.when?.() ?? true)) ?? commands.find((one) => one.keys === name && (one.when?.() ?? true));
     if (!command) return;
     event.preventDefault();
+    if (event.repeat && !command.repeats) return;
     typedAt = 0;
     command.run();
   });

@@ -1,10 +1,11 @@
-// One slim line that says when the page is not live. Above: the app. Below: the overview. It waits a moment before it
+// One slim line that says when the page is not live, or no longer the newest. Above: the app. Below: the overview. It waits a moment before it
 // appears, since a stream that is opened anew is not a loss.
 
 import { useEffect, useState } from "react";
 import { useSeconds } from "../parts/clock";
 import { useOverview } from "../state/sessions";
 import { duration } from "../text/words";
+import { compare } from "./version";
 
 const GRACE_MS = 600;
 
@@ -19,10 +20,34 @@ export function LinkBar() {
     const timer = setTimeout(() => setShown(true), GRACE_MS);
     return () => clearTimeout(timer);
   }, [link]);
-  return <div role="status" aria-live="polite">{shown && <Words since={lastEventAt} />}</div>;
+  const outdated = useOutdated();
+  return (
+    <div role="status" aria-live="polite">
+      {shown && <Words since={lastEventAt} />}
+      {outdated && !shown && (
+        <p className="border-b border-line bg-accent-soft px-4 py-1 text-center text-xs">
+          The page was updated. <button type="button" className="underline underline-offset-2" onClick={() => location.reload()}>Reload</button>
+        </p>
+      )}
+    </div>
+  );
 }
 
 function Words({ since }: { since: number }) {
   const now = useSeconds();
   return <p className="border-b border-amber-line bg-amber-soft px-4 py-1 text-center text-xs text-amber">Reconnecting, last event {duration(Math.max(0, Math.round((now - since) / 1000) * 1000))} ago</p>;
+}
+
+/** Looked at whenever the connection is back, since a server is updated by starting another one. */
+function useOutdated(): boolean {
+  const { link } = useOverview();
+  const [outdated, setOutdated] = useState(false);
+  useEffect(() => {
+    let current = true;
+    if (link === "live") void compare().then((known) => current && setOutdated(known === "other"));
+    return () => {
+      current = false;
+    };
+  }, [link]);
+  return outdated;
 }

@@ -35,6 +35,11 @@ function decode(text: string): string {
   }
 }
 
+const NAMES: Partial<Record<Route["view"], string>> = { new: "New session", inbox: "Inbox", search: "Search", usage: "Usage", agents: "Agents", projects: "Projects", settings: "Settings", inspector: "Events" };
+
+/** What the tab is called where that is not a session's title. */
+export const nameOf = (route: Route) => (NAMES[route.view] ? `${NAMES[route.view]} · Perdure` : "Perdure");
+
 export const pathOf = (id: string) => `/s/${encodeURIComponent(id)}`;
 
 const listeners = new Set<() => void>();

@@ -98,9 +98,9 @@ function Place({ to, icon, label, count = 0, current }: { to: string; icon: Icon
 
 function FilterMenu({ sessions, filter, onChange, on }: { sessions: Session[]; filter: Filter; onChange: (filter: Filter) => void; on: boolean }) {
   const values = (pick: (session: Session) => string[]) => [...new Set(sessions.flatMap(pick))].sort();
-  const entry = (key: keyof Filter, kind: string) => (value: string) => ({ label: `${kind} ${value}`, checked: filter[key] === value, run: () => onChange({ ...filter, [key]: filter[key] === value ? "" : value }) });
+  const entry = (key: keyof Filter, kind: string) => (value: string) => ({ label: `${kind} ${value}`, checked: filter[key] === value, many: true, run: () => onChange({ ...filter, [key]: filter[key] === value ? "" : value }) });
   const items = [
-    { label: "All sessions", checked: !on, run: () => onChange(NO_FILTER) },
+    { label: "All sessions", checked: !on, many: true, run: () => onChange(NO_FILTER) },
     ...values((session) => [session.agent]).map(entry("agent", "Agent")),
     ...values((session) => (session.project ? [session.project] : [])).map(entry("project", "Project")),
     ...values((session) => session.labels).map(entry("label", "Label")),

@@ -6,7 +6,7 @@ import { keep, kept } from "../state/kept";
 import { onHappening, overviewNow, titleOf, useOverview } from "../state/sessions";
 import { at, get } from "../wire/api";
 import type { Event, Session } from "../wire/types";
-import { go, pathOf, routeNow, useRoute } from "./router";
+import { go, nameOf, pathOf, routeNow, useRoute } from "./router";
 
 export function useTitleAndIcon(): void {
   const { sessions, link } = useOverview();
@@ -15,11 +15,11 @@ export function useTitleAndIcon(): void {
   const working = sessions.filter((session) => session.state === "processing" && !session.pending_prompts).length;
   const here = "id" in route ? sessions.find((session) => session.id === route.id) : undefined;
   useEffect(() => {
-    const name = here ? titleOf(here) : "Perdure";
+    const name = here ? titleOf(here) : nameOf(route);
     document.title = waiting ? `(${waiting}) ${name}` : working ? `• ${name}` : name;
     const icon = link === "lost" ? "icon-lost" : waiting ? "icon-waiting" : working ? "icon-working" : "icon";
     document.getElementById("favicon")?.setAttribute("href", `/page/${icon}.svg`);
-  }, [waiting, working, here?.title, link]);
+  }, [waiting, working, here?.title, route, link]);
 }
 
 export type Telling = "off" | "on" | "refused" | "impossible";

@@ -1,6 +1,7 @@
 // A growing text as markdown blocks: paragraphs, lists, pieces of code. Above: the conversation shows one row per block, so
 // that only rows in sight cost anything. Below: marked's lexer. Only the end of a text is read again when it grows: what
 // comes before the last block is settled. What could grow without bound (a paragraph, a list, code) is cut into pieces.
+// Blocks are pieces of the text itself, so nothing is lost or doubled where the lexer leaves something out.
 
 import { marked, type Token, type Tokens } from "marked";
 
@@ -9,19 +10,22 @@ const LONG_LIST_CHARS = 4000;
 const CODE_PIECE_LINES = 80;
 
 export interface Block {
-  kind: "markdown" | "code";
+  kind: "markdown" | "code" | "links";
   raw: string;
   /** Of code. */
   lang?: string;
   /** Whether this is the first or last piece of what was cut. */
   first?: boolean;
   last?: boolean;
+  /** Of the first piece of code that was cut: all of it. */
+  pieces?: Block[];
+  /** Where the links of this block lead, if that is said in other blocks. */
+  links?: string;
 }
 
 interface Fence {
   lang: string;
   mark: string;
-  indent: number;
 }
 
 export interface Blocks {
@@ -35,8 +39,24 @@ export interface Blocks {
 
 export const NOTHING: Blocks = { settled: [], tail: [], offset: 0, fence: null, length: 0 };
 
+/** What there is to show: where links lead is said by definitions of their own, which are no text. */
+export function shown(blocks: Blocks): Block[] {
+  const all = [...blocks.settled, ...blocks.tail];
+  const links = all.filter((block) => block.kind === "links").map((block) => block.raw.trim()).join("\n");
+  const texts = all.filter((block) => block.kind !== "links");
+  return texts.map((block, index) => {
+    if (links && block.kind === "markdown" && /\[[^\]]+\]/.test(block.raw)) return { ...block, links };
+    if (block.first && !block.last) return { ...block, pieces: texts.slice(index, texts.findIndex((one, at) => at > index && one.last !== false) + 1) };
+    return block;
+  });
+}
+
+/** All of the code that a block is the beginning of. */
+export const codeOf = (block: Block) => (block.pieces?.length ? block.pieces.map((piece) => piece.raw).join("\n") : block.raw);
+
 /** The blocks of `text`, which begins with the text that `before` was made of. */
 export function grow(before: Blocks, text: string): Blocks {
+  if (text.includes("\r")) text = text.replace(/\r\n?/g, "\n");
   if (text.length === before.length) return before;
   if (text.length < before.length) before = NOTHING;
   let { offset, fence } = before;
@@ -64,7 +84,8 @@ interface Step {
 
 const stay = (tail: Block[]): Step => ({ settled: [], tail, used: 0, fence: null, again: false });
 
-const OPENING = /^( {0,3})(`{3,}|~{3,})[ \t]*([^\n`]*)\n/;
+// After backticks no backtick may follow, after tildes anything.
+const OPENING = /^ {0,3}(`{3,}(?=[^`\n]*\n)|~{3,})[ \t]*([^\n]*)\n/;
 
 /** Inside of a piece of code that was cut: whole pieces are settled until its end comes. */
 function inFence(text: string, fence: Fence): Step {
@@ -99,23 +120,30 @@ function inProse(text: string): Step {
   // What is last may still grow, over blank space too: a list goes on after it.
   let end = tokens.length - 1;
   while (end > 0 && !tokens[end]!.raw.trim()) end--;
-  for (let index = 0; index < end; index++) {
+  for (let index = 0; index <= end; index++) {
     const token = tokens[index]!;
+    const from = text.indexOf(token.raw, used);
+    if (from < 0) return { settled, tail: [{ kind: "markdown", raw: text.slice(used) }], used, fence: null, again: false };
     // Code is cut into pieces on its own.
-    if (token.type === "code" && (token as Tokens.Code).codeBlockStyle !== "indented") return { settled, tail: [], used, fence: null, again: used > 0 };
-    settled.push(...blockOf(token));
-    used += token.raw.length;
+    if (isFenced(token) && from > 0 && OPENING.test(text.slice(from))) return { settled: [...settled, ...left(text.slice(used, from))], tail: [], used: from, fence: null, again: true };
+    if (index === end) {
+      const cut = from === used ? cutLong(token) : null;
+      if (cut) return { settled: [...settled, cut], tail: [], used: used + cut.raw.length, fence: null, again: true };
+      return { settled, tail: blockOf(token, text.slice(used)), used, fence: null, again: false };
+    }
+    settled.push(...blockOf(token, text.slice(used, from + token.raw.length)));
+    used = from + token.raw.length;
   }
-  const last = tokens[end];
-  if (!last) return { settled, tail: [], used, fence: null, again: false };
-  if (last.type === "code" && (last as Tokens.Code).codeBlockStyle !== "indented" && used > 0) return { settled, tail: [], used, fence: null, again: true };
-  const cut = cutLong(last);
-  if (cut) return { settled: [...settled, cut], tail: [], used: used + cut.raw.length, fence: null, again: true };
-  return { settled, tail: blockOf(last), used, fence: null, again: false };
+  return { settled, tail: [], used, fence: null, again: false };
 }
 
+const isFenced = (token: Token) => token.type === "code" && (token as Tokens.Code).codeBlockStyle !== "indented";
+
+/** What the lexer left out, such as a second definition of the same link. */
+const left = (raw: string): Block[] => (raw.trim() ? [{ kind: "markdown", raw }] : []);
+
 function code(text: string, opening: RegExpExecArray): Step {
-  const fence: Fence = { lang: (opening[3] ?? "").trim().split(/\s/)[0] ?? "", mark: opening[2]!, indent: opening[1]!.length };
+  const fence: Fence = { lang: (opening[2] ?? "").trim().split(/\s/)[0] ?? "", mark: opening[1]! };
   const inner = inFence(text.slice(opening[0].length), fence);
   const all = [...inner.settled, ...inner.tail];
   if (all[0]) all[0] = { ...all[0], first: true };
@@ -124,9 +152,9 @@ function code(text: string, opening: RegExpExecArray): Step {
   return { settled: all.slice(0, -1), tail: all.slice(-1), used: opening[0].length + inner.used, fence, again: false };
 }
 
-function blockOf(token: Token): Block[] {
-  if (token.type === "space") return [];
-  return [{ kind: "markdown", raw: token.raw }];
+function blockOf(token: Token, raw: string): Block[] {
+  if (!raw.trim()) return [];
+  return [{ kind: token.type === "def" ? "links" : "markdown", raw }];
 }
 
 /** The first piece of something long, or nothing. */

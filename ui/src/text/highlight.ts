@@ -2,6 +2,7 @@
 // languages that agents write most; another language is shown plain. The result is HTML that highlight.js has escaped.
 
 import { useSyncExternalStore } from "react";
+import { ofThisBuild } from "../shell/version";
 
 type Highlight = (code: string, lang: string) => string | null;
 
@@ -12,10 +13,14 @@ const listeners = new Set<() => void>();
 function load(): void {
   if (asked) return;
   asked = true;
-  void import("./languages").then((module) => {
-    highlight = module.highlight;
-    for (const listener of listeners) listener();
-  });
+  ofThisBuild(() => import("./languages")).then(
+    (module) => {
+      highlight = module.highlight;
+      for (const listener of listeners) listener();
+    },
+    // Code is shown without colours, and the next piece of code asks again.
+    () => (asked = false),
+  );
 }
 
 const subscribe = (listener: () => void) => {

@@ -10,6 +10,8 @@ const ALLOWED = {
   ALLOWED_TAGS: ["p", "br", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "a", "table", "thead", "tbody", "tr", "th", "td", "input"],
   ALLOWED_ATTR: ["href", "title", "start", "type", "checked", "disabled", "align"],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|#)/i,
+  // Not addresses, so not to be judged as such: else a list that begins at 2 would begin at 1.
+  ADD_URI_SAFE_ATTR: ["start", "align", "type"],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
 };

@@ -27,7 +27,7 @@ export function wantedAt(text: string, cursor: number): Wanted | null {
 const MOST = 8;
 
 export function useCompletions(session: string | null, commands: Command[], wanted: Wanted | null): Completion[] {
-  const [files, setFiles] = useState<{ word: string; found: string[] }>({ word: "", found: [] });
+  const [files, setFiles] = useState<{ word: string | null; found: string[] }>({ word: null, found: [] });
   const word = wanted?.kind === "file" ? wanted.word : null;
   useEffect(() => {
     if (word === null || !session) return;
@@ -43,7 +43,8 @@ export function useCompletions(session: string | null, commands: Command[], want
     };
   }, [word, session]);
   if (!wanted) return [];
-  if (wanted.kind === "file") return files.found.map((path) => ({ value: "@" + path + " ", hint: "" }));
+  // What was found for another word is not what is asked for now.
+  if (wanted.kind === "file") return (files.word === wanted.word ? files.found : []).map((path) => ({ value: "@" + path + " ", hint: "" }));
   const lower = wanted.word.toLowerCase();
   return commands
     .filter((command) => command.name.toLowerCase().includes(lower))

@@ -6,14 +6,18 @@ import { useEffect, useImperativeHandle, useLayoutEffect, useRef, useState, type
 import { Button, IconButton } from "../parts/button";
 import { Menu } from "../parts/menu";
 import { Icon } from "../parts/icons";
+import { say } from "../shell/toast";
 import { keep, kept } from "../state/kept";
+import { sentence } from "../wire/api";
 import type { Attachment, Command } from "../wire/types";
 import { AttachmentList, readFiles } from "./attachments";
 import { useCompletions, wantedAt } from "./completion";
+import { before, changeFiles, sent, useFiles } from "./drafts";
 
 export interface ComposerHandle {
   focus(): void;
-  put(text: string): void;
+  /** Before what is half written. */
+  put(text: string, attachments?: Attachment[]): void;
 }
 
 export interface Sent {
@@ -30,18 +34,21 @@ interface Props {
   disabled?: string;
   placeholder: string;
   chips: ReactNode;
-  onSend: (sent: Sent) => void;
+  /** What is written stays until it is known that it was taken. */
+  onSend: (sent: Sent) => void | Promise<boolean>;
   onEscape?: () => void;
+  /** Whether Escape leaves an empty composer, so that keys are for what waits. */
+  leaves?: boolean;
   autoFocus?: boolean;
   ref?: Ref<ComposerHandle>;
 }
 
 const isPhone = () => matchMedia("(pointer: coarse)").matches;
 
-export function Composer({ draftKey, session, commands, busy, disabled, placeholder, chips, onSend, onEscape, autoFocus, ref }: Props) {
+export function Composer({ draftKey, session, commands, busy, disabled, placeholder, chips, onSend, onEscape, leaves, autoFocus, ref }: Props) {
   const [text, setText] = useState(() => kept(draftKey) ?? "");
   const [cursor, setCursor] = useState(0);
-  const [attachments, setAttachments] = useState<Attachment[]>([]);
+  const attachments = useFiles(draftKey);
   const [closed, setClosed] = useState(false);
   const [picked, setPicked] = useState(0);
   const [over, setOver] = useState(false);
@@ -56,8 +63,9 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
   };
   useImperativeHandle(ref, () => ({
     focus: () => area.current?.focus(),
-    put: (value) => {
-      change(value);
+    put: (value, files = []) => {
+      change(before(value, kept(draftKey) ?? ""));
+      changeFiles(draftKey, (now) => [...files, ...now]);
       requestAnimationFrame(() => area.current?.focus());
     },
   }));
@@ -72,39 +80,49 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
 
   const wanted = closed ? null : wantedAt(text, cursor);
   const completions = useCompletions(session, commands, wanted);
+  const at = Math.min(picked, completions.length - 1);
+  const offers = completions.length > 0;
 
   const send = (whenBusy?: "queue" | "interrupt") => {
     if (!text.trim() || disabled) return;
-    onSend({ text: text.trimEnd(), attachments, whenBusy: busy ? (whenBusy ?? "queue") : undefined });
-    change("");
-    setAttachments([]);
+    const written = text.trimEnd();
+    const taken = onSend({ text: written, attachments, whenBusy: busy ? (whenBusy ?? "queue") : undefined });
+    if (taken) void taken.then((done) => done && sent(draftKey, written, attachments) && change(""));
+    else {
+      sent(draftKey, written, attachments);
+      change("");
+    }
   };
   const complete = (index: number) => {
     const choice = completions[index];
     if (!choice || !wanted) return;
     const next = text.slice(0, wanted.from) + choice.value + text.slice(cursor);
     change(next);
-    const at = wanted.from + choice.value.length;
+    const end = wanted.from + choice.value.length;
     requestAnimationFrame(() => {
       area.current?.focus();
-      area.current?.setSelectionRange(at, at);
-      setCursor(at);
+      area.current?.setSelectionRange(end, end);
+      setCursor(end);
     });
   };
-  const attach = async (files: Iterable<File>) => setAttachments([...attachments, ...(await readFiles(files))]);
+  const attach = async (files: Iterable<File>) => {
+    // Read at once: the browser empties a list that was dropped or chosen when this event is over.
+    const read = await readFiles([...files]).catch((error) => (say(sentence(error), true), []));
+    changeFiles(draftKey, (now) => [...now, ...read]);
+  };
 
   const keys = (event: React.KeyboardEvent<HTMLTextAreaElement>) => {
     if (event.nativeEvent.isComposing) return;
-    if (completions.length) {
+    if (offers) {
       const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (move) {
         event.preventDefault();
-        setPicked((picked + move + completions.length) % completions.length);
+        setPicked((at + move + completions.length) % completions.length);
         return;
       }
       if (event.key === "Tab" || (event.key === "Enter" && !event.shiftKey)) {
         event.preventDefault();
-        complete(picked);
+        complete(at);
         return;
       }
       if (event.key === "Escape") {
@@ -117,6 +135,9 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
     if (event.key === "Enter" && !event.shiftKey && !isPhone()) {
       event.preventDefault();
       send(event.metaKey || event.ctrlKey ? "interrupt" : "queue");
+    } else if (event.key === "Escape" && leaves && !text.trim()) {
+      event.stopPropagation();
+      area.current?.blur();
     } else if (event.key === "Escape" && onEscape) {
       event.stopPropagation();
       onEscape();
@@ -134,16 +155,16 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
         void attach(event.dataTransfer.files);
       }}
     >
-      {completions.length > 0 && (
+      {offers && (
         <ul id="completions" role="listbox" aria-label={wanted?.kind === "file" ? "Files" : "Commands"} className="floats absolute inset-x-2 bottom-full z-20 mb-1 max-h-64 overflow-y-auto p-1 text-sm">
           {completions.map((one, index) => (
-            <li key={one.value} id={`completion-${index}`} role="option" aria-selected={index === picked} className={`cursor-pointer truncate rounded px-2 py-1 ${index === picked ? "bg-hover" : ""}`} onMouseDown={(event) => (event.preventDefault(), complete(index))}>
+            <li key={one.value} id={`completion-${index}`} role="option" aria-selected={index === at} className={`cursor-pointer truncate rounded px-2 py-1 ${index === at ? "bg-hover" : ""}`} onMouseDown={(event) => (event.preventDefault(), complete(index))}>
               <span className="font-mono">{one.value.trim()}</span> <span className="text-xs text-quiet">{one.hint}</span>
             </li>
           ))}
         </ul>
       )}
-      <AttachmentList attachments={attachments} onRemove={(index) => setAttachments(attachments.filter((_, at) => at !== index))} />
+      <AttachmentList attachments={attachments} onRemove={(index) => changeFiles(draftKey, (now) => now.filter((one) => one !== attachments[index]))} />
       <textarea
         ref={area}
         value={text}
@@ -152,8 +173,7 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
         placeholder={disabled || placeholder}
         aria-label="Message"
         aria-autocomplete="list"
-        aria-controls={completions.length ? "completions" : undefined}
-        aria-activedescendant={completions.length ? `completion-${picked}` : undefined}
+        {...(offers ? { role: "combobox", "aria-expanded": true, "aria-controls": "completions", "aria-activedescendant": `completion-${at}` } : {})}
         onChange={(event) => (change(event.target.value), setCursor(event.target.selectionStart))}
         onSelect={(event) => setCursor(event.currentTarget.selectionStart)}
         onKeyDown={keys}

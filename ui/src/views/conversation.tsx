@@ -9,7 +9,7 @@ import { BlockView } from "../parts/markdown";
 import { discard, tryAgain, useOutbox, type Outgoing } from "../state/outbox";
 import { useSession, type SessionStore } from "../state/store";
 import { plural } from "../text/words";
-import { RowMaker, type Row } from "./rows";
+import { cameBefore, firstKey, RowMaker, type Row } from "./rows";
 import { ToolsView, ToolView } from "./tool";
 import { AskedRow, MessageRow, Notice, PlanRow, ResolvedRow, RewoundRow, Separator, Thinking, type TurnActions } from "./turnrows";
 import { Working } from "./working";
@@ -76,7 +76,7 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
       case "earlier":
         return <p className="py-4 text-center text-xs text-quiet">{store.loading ? `Loading ${plural(row.count, "earlier turn")}` : plural(row.count, "earlier turn")}</p>;
       case "message":
-        return <MessageRow turn={row.turn} actions={actions} busy={busy} session={state.id} />;
+        return <MessageRow turn={row.turn} actions={actions} busy={busy || state.session?.state === "ended"} session={state.id} />;
       case "separator":
         return <Separator turn={row.turn} />;
       case "block":
@@ -84,7 +84,7 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
       case "thinking":
         return <Thinking part={row.part} live={row.live} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
       case "tool":
-        return <div className={row.inside ? "ml-5" : ""}><ToolView tool={row.tool} childTools={row.children} all={row.all} workdir={workdir} open={open} toggle={toggle} live={busy} /></div>;
+        return <div className={row.inside ? "ml-5" : ""}><ToolView tool={row.tool} childTools={row.children} all={row.all} workdir={workdir} open={open} toggle={toggle} live={row.live} /></div>;
       case "tools":
         return <ToolsView tools={row.tools} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
       case "plan":
@@ -105,9 +105,9 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
   };
 
   const first = useRef<string | undefined>(undefined);
-  const prepended = first.current !== undefined && first.current !== rows[0]?.key && rows.some((row) => row.key === first.current);
+  const prepended = cameBefore(first.current, rows);
   useLayoutEffect(() => {
-    first.current = rows.find((row) => row.kind !== "earlier")?.key;
+    first.current = firstKey(rows);
   });
 
   return (

@@ -7,15 +7,33 @@ import { PageHead } from "../parts/pagehead";
 import { pathOf } from "../shell/router";
 import { register } from "../shell/commands";
 import { titleOf, useOverview } from "../state/sessions";
-import { at, get } from "../wire/api";
-import type { Prompt } from "../wire/types";
+import { at, get, query } from "../wire/api";
+import type { Diff, Prompt, TranscriptTurn } from "../wire/types";
+import { diffOf, marked, useStill } from "./answering";
 import { answerByKey, PromptCard } from "./prompt";
+
+/** By prompt, fetched once each. */
+function useDiffs(prompts: Record<string, Prompt[]>): Record<string, Diff[] | undefined> {
+  const [diffs, setDiffs] = useState<Record<string, Diff[] | undefined>>({});
+  useEffect(() => {
+    for (const [session, some] of Object.entries(prompts)) {
+      for (const { kind, prompt_id, tool_id, turn } of some) {
+        if (kind !== "permission" || !tool_id || turn === null || prompt_id in diffs) continue;
+        get<{ turns: TranscriptTurn[] }>(at(session, "/transcript" + query({ from_turn: turn, to_turn: turn })))
+          .then((found) => setDiffs((before) => ({ ...before, [prompt_id]: diffOf(found.turns, tool_id) })))
+          .catch(() => undefined);
+      }
+    }
+  }, [prompts]);
+  return diffs;
+}
 
 export function Inbox() {
   const { sessions, loaded } = useOverview();
   const waiting = sessions.filter((session) => session.pending_prompts > 0);
   const [prompts, setPrompts] = useState<Record<string, Prompt[]>>({});
-  const [denying, setDenying] = useState(0);
+  const [denying, setDenying] = useState({ prompt: "", count: 0 });
+  const diffs = useDiffs(prompts);
   const key = waiting.map((session) => `${session.id}:${session.pending_prompts}:${session.event_count}`).join();
 
   useEffect(() => {
@@ -28,16 +46,20 @@ export function Inbox() {
     };
   }, [key]);
 
-  const first = waiting.flatMap((session) => (prompts[session.id] ?? []).map((prompt) => ({ session, prompt })))[0];
-  useEffect(
-    () =>
-      register([
-        { id: "allow", title: "Allow the first", keys: "y", group: "Prompt", when: () => !!first, run: () => void (first && answerByKey(first.session.id, first.prompt, "y")) },
-        { id: "always", title: "Allow the first always", keys: "a", group: "Prompt", when: () => !!first, run: () => void (first && answerByKey(first.session.id, first.prompt, "a")) },
-        { id: "deny", title: "Deny the first with a reason", keys: "n", group: "Prompt", when: () => first?.prompt.kind === "permission", run: () => setDenying((count) => count + 1) },
-      ]),
-    [first?.prompt.prompt_id],
-  );
+  // The keys are for the card that is marked: it stays the same while sessions change places.
+  const [mark, setMark] = useState<string | null>(null);
+  const target = marked(waiting.flatMap((session) => (prompts[session.id] ?? []).map((prompt) => ({ session, prompt }))), mark);
+  const id = target?.prompt.prompt_id;
+  const still = useStill(id);
+  useEffect(() => setMark(id ?? null), [id]);
+  useEffect(() => {
+    const byKey = (key: string) => void (still && target && answerByKey(target.session.id, target.prompt, key));
+    return register([
+      { id: "allow", title: "Allow the marked one", keys: "y", group: "Prompt", when: () => !!target, run: () => byKey("y") },
+      { id: "always", title: "Allow the marked one always", keys: "a", group: "Prompt", when: () => !!target, run: () => byKey("a") },
+      { id: "deny", title: "Deny the marked one with a reason", keys: "n", group: "Prompt", when: () => target?.prompt.kind === "permission", run: () => setDenying(({ count }) => ({ prompt: id ?? "", count: count + 1 })) },
+    ]);
+  }, [id, still]);
 
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
@@ -50,7 +72,7 @@ export function Inbox() {
               <span className="shrink-0 text-xs text-quiet">{session.agent}</span>
             </h2>
             <div className="space-y-2">
-              {(prompts[session.id] ?? []).map((prompt) => <PromptCard key={prompt.prompt_id} session={session.id} prompt={prompt} workdir={session.workdir} project={session.project} denying={prompt === first?.prompt ? denying : 0} />)}
+              {(prompts[session.id] ?? []).map((prompt) => <PromptCard key={prompt.prompt_id} session={session.id} prompt={prompt} workdir={session.workdir} project={session.project} diff={diffs[prompt.prompt_id]} denying={prompt.prompt_id === denying.prompt ? denying.count : 0} keys={prompt.prompt_id !== id ? "none" : still ? "ready" : "soon"} onMark={() => setMark(prompt.prompt_id)} />)}
             </div>
           </section>
         ))}

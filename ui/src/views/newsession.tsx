@@ -2,16 +2,17 @@
 // offers a rehearsal, which shows everything without a model or a key. Above: the app. Below: one request that both makes
 // the session and sends.
 
-import { useRef, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { Button } from "../parts/button";
 import { go, pathOf } from "../shell/router";
 import { attempt } from "../shell/toast";
 import { keep, kept } from "../state/kept";
 import { useAgents, useProjects } from "../state/lists";
 import { useOverview } from "../state/sessions";
-import { newId, post } from "../wire/api";
+import { post } from "../wire/api";
 import type { Session } from "../wire/types";
-import { Chip, Composer, type ComposerHandle, type Sent } from "./composer";
+import { Chip, Composer, type Sent } from "./composer";
+import { forgetId, idFor } from "./drafts";
 import { agentChoices, optionsOf } from "./session";
 
 const REHEARSAL = `think The person wants to see what a session looks like.
@@ -30,25 +31,31 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
   const [agent, setAgent] = useState(givenAgent ?? "");
   const [chosen, setChosen] = useState<Record<string, string>>({});
   const [busy, setBusy] = useState(false);
-  const composer = useRef<ComposerHandle>(null);
 
   const known = projects.find((one) => one.id === project);
   const shownAgent = agent || known?.agent || agents.value.default;
   const like = sessions.find((session) => session.agent === shownAgent && (session.config_options || session.models));
   const first = loaded && sessions.length === 0;
 
+  const shown = useRef(true);
+  useEffect(() => {
+    shown.current = true;
+    return () => void (shown.current = false);
+  }, []);
+
   const create = async (body: Record<string, unknown>) => {
     setBusy(true);
-    const made = await attempt(post<{ session_id: string }>("/api/messages", { message_id: newId("m"), ...body }));
+    const made = await attempt(post<{ session_id: string }>("/api/messages", { message_id: idFor(body), ...body }));
     setBusy(false);
-    if (made) go(pathOf(made.session_id));
-    return made;
+    if (!made) return false;
+    forgetId();
+    // Whoever went elsewhere meanwhile stays there.
+    if (shown.current) go(pathOf(made.session_id));
+    return true;
   };
-  const start = async (sent: Sent) => {
+  const start = (sent: Sent) => {
     keep("last.project", known ? project : null);
-    const made = await create({ text: sent.text, ...(known ? { project } : {}), ...(agent ? { agent } : {}), ...chosen, ...(sent.attachments.length ? { attachments: sent.attachments } : {}) });
-    // Refused: what was written is not lost.
-    if (!made) composer.current?.put(sent.text);
+    return create({ text: sent.text, ...(known ? { project } : {}), ...(agent ? { agent } : {}), ...chosen, ...(sent.attachments.length ? { attachments: sent.attachments } : {}) });
   };
 
   return (
@@ -56,7 +63,6 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
       <div className="mx-auto w-full max-w-[76ch]">
         <h1 className="mb-4 text-xl font-semibold">{first ? "Talk to an agent" : "New session"}</h1>
         <Composer
-          ref={composer}
           draftKey="draft.new"
           session={null}
           commands={[]}
@@ -64,7 +70,7 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
           disabled={busy ? "Starting" : undefined}
           placeholder="What should the agent do?"
           autoFocus
-          onSend={(sent) => void start(sent)}
+          onSend={start}
           chips={
             <>
               <Chip label="Project" value={known ? project : ""} options={[{ value: "", name: "No project", hint: "A new empty folder" }, ...projects.map((one) => ({ value: one.id, name: one.name, hint: one.path }))]} onChange={setProject} />

@@ -7,8 +7,10 @@ import { Ago } from "../parts/clock";
 import { DiffView } from "../parts/diff";
 import { Code, Prose } from "../parts/markdown";
 import { say } from "../shell/toast";
+import { visible } from "../text/visible";
 import { at, post, Problem, sentence } from "../wire/api";
 import type { Diff, Json, Prompt, PromptOption } from "../wire/types";
+import { again, once } from "./answering";
 import { asText } from "./tool";
 
 export async function answer(session: string, prompt: string, body: Record<string, unknown>): Promise<boolean> {
@@ -28,11 +30,9 @@ const byKind = (prompt: Prompt, kind: PromptOption["kind"]) => prompt.options.fi
 export function answerByKey(session: string, prompt: Prompt, key: string): boolean {
   if (prompt.kind !== "permission") return false;
   const option = key === "y" ? (byKind(prompt, "allow_once") ?? byKind(prompt, "allow_always")) : key === "a" ? byKind(prompt, "allow_always") : undefined;
-  if (option) {
-    void answer(session, prompt.prompt_id, { option_id: option.option_id });
-    return true;
-  }
-  return false;
+  if (!option || !once(prompt.prompt_id)) return false;
+  void answer(session, prompt.prompt_id, { option_id: option.option_id }).then((done) => done || again(prompt.prompt_id));
+  return true;
 }
 
 interface Props {
@@ -44,18 +44,21 @@ interface Props {
   project?: string | null;
   /** Counts up when the person pressed N: ask for the reason. */
   denying?: number;
+  /** Whether the keys are for this one, and whether it stood long enough for them. */
+  keys?: "ready" | "soon" | "none";
+  onMark?: () => void;
 }
 
-export function PromptCard({ session, prompt, workdir, diff, project, denying = 0 }: Props) {
+export function PromptCard({ session, prompt, workdir, diff, project, denying = 0, keys = "none", onMark }: Props) {
   return (
-    <section aria-label={prompt.kind === "permission" ? "Permission request" : "Question"} data-prompt={prompt.prompt_id} className="rounded-lg border border-amber-line bg-amber-soft p-3">
+    <section aria-label={prompt.kind === "permission" ? "Permission request" : "Question"} data-prompt={prompt.prompt_id} data-keys={keys} onFocus={onMark} onPointerDown={onMark} className="rounded-lg border border-amber-line bg-amber-soft p-3">
       <div className="mb-2 flex items-baseline justify-between gap-3">
         <h3 className="min-w-0 text-sm font-semibold break-words">
-          {prompt.kind === "permission" ? <>{prompt.title || prompt.tool || "The agent asks for permission"}?</> : prompt.title && prompt.title !== prompt.questions[0]?.question ? prompt.title : "The agent has a question"}
+          {prompt.kind === "permission" ? <>{visible(prompt.title || prompt.tool || "The agent asks for permission")}?</> : prompt.title && prompt.title !== prompt.questions[0]?.question ? prompt.title : "The agent has a question"}
         </h3>
         <Ago at={prompt.asked_at} className="text-xs text-amber" />
       </div>
-      {prompt.kind === "permission" ? <Permission session={session} prompt={prompt} workdir={workdir} diff={diff} project={project} denying={denying} /> : <Questions session={session} prompt={prompt} />}
+      {prompt.kind === "permission" ? <Permission session={session} prompt={prompt} workdir={workdir} diff={diff} project={project} denying={denying} keys={keys} /> : <Questions session={session} prompt={prompt} />}
     </section>
   );
 }
@@ -64,7 +67,8 @@ function isEmpty(input: Json): boolean {
   return input == null || (typeof input === "object" && Object.keys(input).length === 0);
 }
 
-function Permission({ session, prompt, workdir, diff, project, denying }: Props) {
+function Permission({ session, prompt, workdir, diff, project, denying, keys }: Props) {
+  const hint = (key: string) => (keys === "none" ? undefined : key);
   const [reason, setReason] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
   const field = useRef<HTMLInputElement>(null);
@@ -90,14 +94,14 @@ function Permission({ session, prompt, workdir, diff, project, denying }: Props)
     <>
       <div className="mb-3 max-h-[32vh] space-y-2 overflow-y-auto">
         {diff?.map((one, index) => <DiffView key={index} diff={one} workdir={workdir} />)}
-        {!isEmpty(prompt.input) && !diff?.length && <Code text={asText(prompt.input)} lang={asText(prompt.input).startsWith("{") ? "json" : "bash"} className="overflow-x-auto rounded-md border border-line bg-raised px-3 py-2 break-words whitespace-pre-wrap" />}
-        {!!prompt.always?.length && <p className="text-xs text-amber">Always means: {prompt.always.join("; ")}</p>}
+        {!isEmpty(prompt.input) && !diff?.length && <Code text={visible(asText(prompt.input))} lang={asText(prompt.input).startsWith("{") ? "json" : "bash"} className="overflow-x-auto rounded-md border border-line bg-raised px-3 py-2 break-words whitespace-pre-wrap" />}
+        {!!prompt.always?.length && <p className="text-xs text-amber">Always means: {visible(prompt.always.join("; "))}</p>}
       </div>
       {reason === null ? (
         <div className="flex flex-wrap gap-2">
-          {allow && <Button tone="primary" keys="Y" disabled={busy} onClick={() => void give({ option_id: allow.option_id })}>Allow</Button>}
-          {always && <Button tone={allow ? "plain" : "primary"} keys="A" disabled={busy} title={always.name} onClick={() => void give({ option_id: always.option_id })}>Always</Button>}
-          <Button keys="N" disabled={busy} onClick={() => setReason("")}>Deny</Button>
+          {allow && <Button tone="primary" keys={hint("Y")} disabled={busy} onClick={() => void give({ option_id: allow.option_id })}>Allow</Button>}
+          {always && <Button tone={allow ? "plain" : "primary"} keys={hint("A")} disabled={busy} title={always.name} onClick={() => void give({ option_id: always.option_id })}>Always</Button>}
+          <Button keys={hint("N")} disabled={busy} onClick={() => setReason("")}>Deny</Button>
           <span className="flex-1" />
           {project && <Link to="/settings/projects" className="self-center text-xs text-amber underline underline-offset-2">Rules</Link>}
           {never && <Button tone="quiet" disabled={busy} title={never.name} onClick={() => void give({ option_id: never.option_id })}>Never</Button>}

@@ -4,7 +4,7 @@
 
 import type { State, Turn } from "../state/session";
 import type { Outgoing } from "../state/outbox";
-import { grow, NOTHING, type Block, type Blocks } from "../text/blocks";
+import { grow, NOTHING, shown, type Block, type Blocks } from "../text/blocks";
 import type { NoticePart, Part, PlanPart, Prompt, ResolvedPart, TextPart, ToolPart } from "../wire/types";
 
 export type Row =
@@ -13,7 +13,7 @@ export type Row =
   | { kind: "separator"; key: string; turn: Turn }
   | { kind: "block"; key: string; block: Block; first: boolean }
   | { kind: "thinking"; key: string; part: TextPart; live: boolean }
-  | { kind: "tool"; key: string; tool: ToolPart; children: ToolPart[]; all: ToolPart[]; inside: boolean }
+  | { kind: "tool"; key: string; tool: ToolPart; children: ToolPart[]; all: ToolPart[]; inside: boolean; live: boolean }
   | { kind: "tools"; key: string; tools: ToolPart[] }
   | { kind: "plan"; key: string; part: PlanPart }
   | { kind: "asked"; key: string; prompt: Prompt | null }
@@ -24,6 +24,14 @@ export type Row =
   | { kind: "working"; key: string };
 
 const FOLDED_TOOLS = 3;
+
+/** The first row of what was said: the line that counts what is missing before it is not. */
+export const firstKey = (rows: Row[]) => rows.find((row) => row.kind !== "earlier")?.key;
+
+/** Whether rows came before the one that was first, which then must stay where the person sees it. */
+export function cameBefore(first: string | undefined, rows: Row[]): boolean {
+  return first !== undefined && first !== firstKey(rows) && rows.some((row) => row.key === first);
+}
 
 export class RowMaker {
   private readonly blocks = new Map<string, { text: string; blocks: Blocks }>();
@@ -107,7 +115,7 @@ export class RowMaker {
     const known = new Set(all.map((tool) => tool.tool_id));
     // Tools of a sub-agent stand inside of the tool that started it.
     const top = run.filter((tool) => !tool.parent_tool_id || !known.has(tool.parent_tool_id));
-    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: all.filter((one) => one.parent_tool_id === tool.tool_id), all, inside });
+    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: all.filter((one) => one.parent_tool_id === tool.tool_id), all, inside, live });
     const finished = top.filter((tool) => tool.status === "completed" || tool.status === "failed" || !live);
     if (finished.length < FOLDED_TOOLS) {
       for (const tool of top) rows.push(row(tool, false));
@@ -147,6 +155,6 @@ export class RowMaker {
     const blocks = grow(grows ? known.blocks : NOTHING, part.text);
     this.blocks.set(key, { text: part.text, blocks });
     let number = 0;
-    for (const block of [...blocks.settled, ...blocks.tail]) rows.push({ kind: "block", key: `${key}.${number}`, block, first: number++ === 0 });
+    for (const block of shown(blocks)) rows.push({ kind: "block", key: `${key}.${number}`, block, first: number++ === 0 });
   }
 }

@@ -28,21 +28,30 @@ export default function Search({ q }: { q: string }) {
   const [error, setError] = useState("");
   const field = useRef<HTMLInputElement>(null);
 
+  const asked = useRef(0);
+
   const look = async (from?: string) => {
-    const words = text.trim();
-    const answer = await get<{ sessions: Session[]; next_cursor: string | null }>("/api/sessions" + query({ q: words, archived: archived ? true : undefined, cursor: from, limit: 30 }));
-    setFound((before) => (from ? [...(before ?? []), ...answer.sessions] : answer.sessions));
-    setCursor(answer.next_cursor);
-    setError("");
+    const mine = ++asked.current;
+    try {
+      const answer = await get<{ sessions: Session[]; next_cursor: string | null }>("/api/sessions" + query({ q: text.trim(), archived: archived ? true : undefined, cursor: from, limit: 30 }));
+      // Somebody who typed on has asked for something else.
+      if (mine !== asked.current) return;
+      setFound((before) => (from ? [...(before ?? []), ...answer.sessions] : answer.sessions));
+      setCursor(answer.next_cursor);
+      setError("");
+    } catch (problem) {
+      if (mine === asked.current) setError(sentence(problem));
+    }
   };
   useEffect(() => {
     field.current?.focus();
   }, []);
-  useEffect(() => setText(q), [q]);
+  // The address follows what is typed, without the space that is typed before the next word.
+  useEffect(() => setText((now) => (now.trim() === q ? now : q)), [q]);
   useEffect(() => {
     const timer = setTimeout(() => {
       go("/search" + query({ q: text.trim() }), true);
-      look().catch((problem) => setError(sentence(problem)));
+      void look();
     }, PAUSE_MS);
     return () => clearTimeout(timer);
   }, [text, archived]);

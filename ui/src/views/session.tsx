@@ -2,7 +2,7 @@
 // the store of this session and the views it is made of. It only sends commands; what happens is what the log shows.
 
 import { useEffect, useMemo, useRef, useState } from "react";
-import { Link } from "../parts/button";
+import { Button, Link } from "../parts/button";
 import { pathOf, go } from "../shell/router";
 import { attempt } from "../shell/toast";
 import { register } from "../shell/commands";
@@ -10,9 +10,10 @@ import { useAgents } from "../state/lists";
 import { send } from "../state/outbox";
 import { attention, ATTENTION_WORDS } from "../state/sessions";
 import { storeOf, useHead } from "../state/store";
-import { at, patch, post } from "../wire/api";
+import { at, patch, post, query } from "../wire/api";
 import { watch } from "../wire/link";
 import type { Agent, ConfigOption, Session, ToolPart } from "../wire/types";
+import { useStill } from "./answering";
 import { Aside } from "./aside";
 import { Chip, Composer, type ComposerHandle } from "./composer";
 import { Conversation, type ConversationHandle } from "./conversation";
@@ -29,7 +30,7 @@ export function SessionView({ id }: { id: string }) {
   const { session, prompts, queue, commands, gone } = useHead(store);
   const composer = useRef<ComposerHandle>(null);
   const conversation = useRef<ConversationHandle>(null);
-  const [denying, setDenying] = useState(0);
+  const [denying, setDenying] = useState({ prompt: "", count: 0 });
   const [fresh, setFresh] = useState(false);
   const [nextAgent, setNextAgent] = useState<string | null>(null);
   const [panel, setPanel] = useState(false);
@@ -43,6 +44,7 @@ export function SessionView({ id }: { id: string }) {
   const busy = session?.state === "processing";
   const ended = session?.state === "ended";
   const prompt = prompts[0];
+  const still = useStill(prompt?.prompt_id);
 
   const escape = () => {
     if (!busy) return;
@@ -55,9 +57,9 @@ export function SessionView({ id }: { id: string }) {
   useEffect(
     () =>
       register([
-        { id: "allow", title: "Allow", keys: "y", group: "Prompt", when: () => !!prompt, run: () => void (prompt && answerByKey(id, prompt, "y")) },
-        { id: "always", title: "Allow always", keys: "a", group: "Prompt", when: () => !!prompt, run: () => void (prompt && answerByKey(id, prompt, "a")) },
-        { id: "deny", title: "Deny with a reason", keys: "n", group: "Prompt", when: () => prompt?.kind === "permission", run: () => setDenying((count) => count + 1) },
+        { id: "allow", title: "Allow", keys: "y", group: "Prompt", when: () => !!prompt, run: () => void (still && prompt && answerByKey(id, prompt, "y")) },
+        { id: "always", title: "Allow always", keys: "a", group: "Prompt", when: () => !!prompt, run: () => void (still && prompt && answerByKey(id, prompt, "a")) },
+        { id: "deny", title: "Deny with a reason", keys: "n", group: "Prompt", when: () => prompt?.kind === "permission", run: () => setDenying(({ count }) => ({ prompt: prompt?.prompt_id ?? "", count: count + 1 })) },
         { id: "compose", title: "Write a message", keys: "i", group: "Session", run: () => composer.current?.focus() },
         { id: "interrupt", title: "Interrupt the turn", keys: "Escape Escape", group: "Session", when: () => busy, run: () => void interrupt(id) },
         { id: "end", title: "Go to the end", keys: "Shift+g", group: "Session", run: () => conversation.current?.toEnd() },
@@ -66,7 +68,7 @@ export function SessionView({ id }: { id: string }) {
         { id: "plan", title: "What would the next turn do?", group: "Session", run: () => void sayPlan(id) },
         { id: "inspect", title: "Inspect events", group: "Session", run: () => go(pathOf(id) + "/events") },
       ]),
-    [id, prompt, busy],
+    [id, prompt, still, busy],
   );
 
   const actions = useMemo<TurnActions>(
@@ -104,10 +106,11 @@ export function SessionView({ id }: { id: string }) {
           <div className="flex-1" aria-busy="true" />
         )}
         <div className="mx-auto w-full max-w-[calc(92ch+48px)] space-y-2 px-3 pb-[max(12px,env(safe-area-inset-bottom))] sm:px-6">
-          {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} project={session.project} diff={tool?.diff} denying={denying} />}
+          {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} project={session.project} diff={tool?.diff} denying={denying.prompt === prompt.prompt_id ? denying.count : 0} keys={still ? "ready" : "soon"} />}
           {prompts.length > 1 && <p className="text-xs text-amber">{prompts.length - 1} more after this one</p>}
-          <QueueList session={id} queue={queue} onEdit={(text) => composer.current?.put(text)} />
+          <QueueList session={id} queue={queue} onEdit={(message, files) => (composer.current?.put(message.text, files), message.agent && setNextAgent(message.agent))} />
           {busy && escaped > 0 && <p className="text-xs text-quiet" role="status">Press Esc again to interrupt.</p>}
+          {ended && session && <EndedRow id={id} project={session.project} agent={session.agent} />}
           <Composer
             key={id}
             ref={composer}
@@ -115,9 +118,10 @@ export function SessionView({ id }: { id: string }) {
             session={id}
             commands={commands}
             busy={busy}
-            disabled={ended ? "This session has ended. Fork it or start a new one to go on." : undefined}
+            disabled={ended ? "This session has ended." : undefined}
             placeholder={busy ? "Message for when this turn is done" : "Message"}
             autoFocus
+            leaves={!!prompt}
             onEscape={escape}
             onSend={(sent) => {
               send({ session: id, text: sent.text, attachments: sent.attachments.length ? sent.attachments : undefined, when_busy: sent.whenBusy ?? "queue", ...(nextAgent && nextAgent !== session?.agent ? { agent: nextAgent } : {}), ...(fresh ? { fresh: true } : {}) });
@@ -130,6 +134,17 @@ export function SessionView({ id }: { id: string }) {
         </div>
       </div>
       <Aside store={store} shown={panel} onClose={() => setPanel(false)} onTurn={(turn) => conversation.current?.toTurn(turn)} />
+    </div>
+  );
+}
+
+/** How to go on where a session has ended. */
+function EndedRow({ id, project, agent }: { id: string; project: string | null; agent: string }) {
+  return (
+    <div className="flex flex-wrap items-center gap-2 text-sm">
+      <span className="flex-1 text-quiet">This session has ended.</span>
+      <Button icon="fork" onClick={() => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id)))}>Fork it</Button>
+      <Button icon="plus" onClick={() => go("/new" + query({ project, agent }))}>Start a new one</Button>
     </div>
   );
 }

@@ -4,13 +4,14 @@
 import { memo, useState } from "react";
 import { Button } from "../parts/button";
 import { Ago } from "../parts/clock";
+import { copyText } from "../parts/copy";
 import { Icon } from "../parts/icons";
 import { Prose } from "../parts/markdown";
 import { Menu, type MenuItem } from "../parts/menu";
 import type { Turn } from "../state/session";
 import { contextReason, CONTEXT_WORDS, count, duration, exact, money, plural, STOP_WORDS } from "../text/words";
 import { at } from "../wire/api";
-import type { NoticePart, PlanPart, Prompt, ResolvedPart, TextPart } from "../wire/types";
+import type { NoticePart, PlanPart, Prompt, ResolvedPart, TextPart, TurnInfo } from "../wire/types";
 
 export interface TurnActions {
   edit: (turn: Turn, text: string) => Promise<boolean>;
@@ -30,7 +31,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, sessio
   const long = lines.length > SHOWN_LINES + 4 || message.text.length > SHOWN_CHARS * 1.5;
   const first = lines.slice(0, SHOWN_LINES).join("\n").slice(0, SHOWN_CHARS) + " …";
   const items: MenuItem[] = [
-    { label: "Copy", icon: "copy", run: () => void navigator.clipboard?.writeText(message.text) },
+    { label: "Copy", icon: "copy", run: () => void copyText(message.text) },
     { label: "Edit in place", icon: "pencil", hint: "Changes what was said; later turns stay", disabled: busy, run: () => setEditing(message.text) },
     { label: "Retry from here", icon: "retry", hint: "Takes this turn and all after it back, and sends it again", disabled: busy, run: () => actions.retry(turn) },
     { label: "Rewind to before this", icon: "undo", hint: "Takes this turn and all after it back", disabled: busy, run: () => actions.rewind(turn) },
@@ -95,7 +96,7 @@ export const Separator = memo(function Separator({ turn }: { turn: Turn }) {
   const cost = info?.cost_usd ?? usage?.cost_usd;
   const filled = usage?.context_used && usage.context_size ? Math.round((100 * usage.context_used) / usage.context_size) : null;
   return (
-    <div role="separator" aria-label={`Turn ${turn.turn}`} className="my-2 flex max-w-[92ch] items-center gap-3 text-xs text-quiet">
+    <div role="group" aria-label={`Turn ${turn.turn}`} className="my-2 flex max-w-[92ch] items-center gap-3 text-xs text-quiet">
       <span className="flex flex-wrap items-center gap-x-2 gap-y-0.5">
         <span title={exact(info?.started_at)}>Turn {turn.turn}</span>
         {info && <Sep>{info.agent}</Sep>}
@@ -109,7 +110,7 @@ export const Separator = memo(function Separator({ turn }: { turn: Turn }) {
         {filled !== null && <Sep><span className="tabular-nums" title="How full the agent's context is">{filled} % of context</span></Sep>}
         {info && (
           <Sep>
-            <span className={BADGES[info.context]} tabIndex={0} title={contextReason(info.context, info.context_reason)}>{info.context_reason === "first_turn" ? "new" : CONTEXT_WORDS[info.context]}</span>
+            <Badge info={info} />
           </Sep>
         )}
         {ended && ended !== "end_turn" && <Sep><span className={ended === "cancelled" ? "" : "font-medium text-red"}>{STOP_WORDS[ended] ?? ended}</span></Sep>}
@@ -118,6 +119,18 @@ export const Separator = memo(function Separator({ turn }: { turn: Turn }) {
     </div>
   );
 });
+
+/** How the turn began; pressed, why. */
+function Badge({ info }: { info: TurnInfo }) {
+  const [told, setTold] = useState(false);
+  const reason = contextReason(info.context, info.context_reason);
+  return (
+    <>
+      <button type="button" aria-expanded={told} title={reason} className={`hover:underline ${BADGES[info.context]}`} onClick={() => setTold(!told)}>{info.context_reason === "first_turn" ? "new" : CONTEXT_WORDS[info.context]}</button>
+      {told && <span>{reason}</span>}
+    </>
+  );
+}
 
 const Sep = ({ children }: { children: React.ReactNode }) => (
   <>
@@ -217,7 +230,7 @@ export const Notice = memo(function Notice({ part, turn, onRetry }: { part: Noti
     return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.type === "context_fallback" ? `The agent could not go on in its own session (${words}), so it was told the whole conversation.` : `The agent is spoken to in another way from now on (${words}).`}</p>;
   }
   return (
-    <div role="alert" className="my-2 max-w-[92ch] rounded-lg border border-line bg-red-soft px-3 py-2 text-sm">
+    <div role="group" aria-label="Error" className="my-2 max-w-[92ch] rounded-lg border border-line bg-red-soft px-3 py-2 text-sm">
       <p className="font-medium break-words text-red">{part.message}</p>
       {!/kept|retry|again|send a message/i.test(part.message ?? "") && <p className="mt-1 text-text">What was said is kept, and the session goes on: retry this turn or send the next message.</p>}
       {part.detail && (

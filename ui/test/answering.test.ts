@@ -1,0 +1,60 @@
+// Keys that answer prompts: only what was there to be read, and each prompt once.
+
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { visible } from "../src/text/visible";
+import { again, diffOf, marked, once } from "../src/views/answering";
+import type { TranscriptTurn } from "../src/wire/types";
+
+const of = (...ids: string[]) => ids.map((prompt_id) => ({ prompt: { prompt_id } }));
+
+describe("answering", () => {
+  it("keeps the mark on a prompt that changes its place", () => {
+    expect(marked(of("a", "b"), null)!.prompt.prompt_id).toBe("a");
+    expect(marked(of("b", "a"), "a")!.prompt.prompt_id).toBe("a");
+    expect(marked(of("b"), "a")!.prompt.prompt_id).toBe("b");
+    expect(marked([], "a")).toBeUndefined();
+  });
+
+  it("answers a prompt once, and again only if that failed", () => {
+    expect([once("p"), once("p")]).toEqual([true, false]);
+    again("p");
+    expect(once("p")).toBe(true);
+  });
+});
+
+describe("what is asked", () => {
+  it("has the diff of the tool that asks", () => {
+    const diff = [{ path: "a", old_text: null, new_text: "x" }];
+    const turns = [{ parts: [{ type: "text", block: 0, text: "" }, { type: "tool", tool_id: "one" }, { type: "tool", tool_id: "two", diff }] }] as unknown as TranscriptTurn[];
+    expect(diffOf(turns, "two")).toBe(diff);
+    expect(diffOf(turns, "one")).toBeUndefined();
+    expect(diffOf(turns, "none")).toBeUndefined();
+  });
+
+  it("shows characters that can't be seen", () => {
+    expect(visible("rm \u202e-rf\u200b /\u{e0041}\x1b[2K")).toBe("rm \\u{202e}-rf\\u{200b} /\\u{e0041}\\u{1b}[2K");
+    expect(visible("plain\ttext\r\nwith äöü 漢字 👍")).toBe("plain\ttext\r\nwith äöü 漢字 👍");
+  });
+});
+
+describe("keys", () => {
+  let press: (event: object) => void;
+  beforeEach(() => {
+    vi.stubGlobal("HTMLElement", class {});
+    vi.stubGlobal("document", { querySelector: () => null });
+    vi.stubGlobal("addEventListener", (_: string, listener: (event: object) => void) => (press = listener));
+  });
+  afterEach(() => vi.unstubAllGlobals());
+
+  it("that are held do something once, unless it is meant to go on", async () => {
+    const { listenToKeys, register } = await import("../src/shell/commands");
+    const done: string[] = [];
+    register([
+      { id: "allow", title: "", keys: "y", group: "", run: () => done.push("y") },
+      { id: "next", title: "", keys: "j", group: "", repeats: true, run: () => done.push("j") },
+    ]);
+    listenToKeys();
+    for (const key of ["y", "j"]) for (const repeat of [false, true, true]) press({ key, repeat, target: null, preventDefault: () => undefined });
+    expect(done).toEqual(["y", "j", "j", "j"]);
+  });
+});
