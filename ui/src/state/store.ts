@@ -88,6 +88,12 @@ export class SessionStore {
     if (wanted.length && !this.loading) void this.load(wanted[0]!, wanted[wanted.length - 1]!, wanted.includes(newest ?? -1));
   }
 
+  /** The history that a person sees, and means, when they change it. */
+  get revision(): { revision?: number } {
+    const revision = this.state.session?.revision;
+    return revision === undefined ? {} : { revision };
+  }
+
   get earlier(): number {
     const lacking = missing(this.state);
     return lacking.length;
