@@ -201,7 +201,9 @@ class Writer:
         seen = visible_turns(self.state)
         views = [(self.turns[turn], self.history.views[turn]) for turn in seen]
         view = views[-1][1] if views else TurnView(None)
-        shown = snapshot(self.state, view, len(self.lines), [turn for turn, _ in views], self.lines[-1]["at"])
+        shown = snapshot(
+            self.state, view, len(self.lines), [turn for turn, _ in views], self.lines[-1]["at"], self.lines[-1]["at"]
+        )
         transcript = [{**turn, "message": view.message, "parts": view.show()} for turn, view in views]
         # Written and read: what is in memory goes on changing.
         found: dict[str, Any] = json.loads(json.dumps({"snapshot": shown, "transcript": transcript}))

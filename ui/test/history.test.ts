@@ -77,3 +77,10 @@ describe("another agent", () => {
     expect(now.stale).toBe(true);
   });
 });
+
+describe("the quiet clock", () => {
+  it("goes on where it was when the page is loaded again", () => {
+    const snapshot = { ...moments[3]!, at: "2026-01-01T01:00:00.000Z" };
+    expect(reduce(empty("s"), snapshot).lastEventAt).toBe(events[snapshot.seq - 1]!.at);
+  });
+});

@@ -286,12 +286,15 @@ def visible_turns(state: Session) -> list[int]:
     return turns_of(state.visible)
 
 
-def snapshot(state: Session, view: TurnView, seq: int, turns: list[dict[str, Any]], now: str) -> dict[str, Any]:
+def snapshot(
+    state: Session, view: TurnView, seq: int, turns: list[dict[str, Any]], now: str, last_event_at: str = ""
+) -> dict[str, Any]:
     """Everything that a page needs to begin: one value, no replay. Not stored."""
     return {
         "seq": seq,
         "type": "snapshot",
         "at": now,
+        "last_event_at": last_event_at or now,
         "session_id": state.id,
         "turn": state.turn.turn if state.turn else view.turn,
         "session": {**public_session(state, seq), "turns": turns},

@@ -69,7 +69,7 @@ function snapshot(before: State, event: Event): State {
     queue: event.queue,
     asked,
     commands: session.commands ?? state.commands,
-    lastEventAt: state.seq === event.seq ? state.lastEventAt ?? event.at : event.at,
+    lastEventAt: event.last_event_at ?? event.at,
     stale: false,
   };
 }
