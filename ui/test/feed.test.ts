@@ -129,6 +129,10 @@ describe("a session", () => {
     await pass(100);
     expect(one.heard).toContainEqual({ kind: "missing", session: "b" });
     expect(server.open("sessions=a")).toHaveLength(1);
+    const before = server.streams.length;
+    feed.hear(one, { kind: "ping", sessions: ["a", "b"] });
+    await pass(100);
+    expect(server.streams.length).toBe(before);
     feed.close();
   });
 });

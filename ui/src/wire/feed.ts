@@ -39,6 +39,8 @@ export interface Tab {
 
 interface Watcher {
   sessions: string[];
+  /** What it has asked for, with those that turned out to be gone. */
+  asked: string;
   heardAt: number;
 }
 
@@ -87,7 +89,7 @@ export class Feed {
   }
 
   join(tab: Tab): void {
-    this.tabs.set(tab, { sessions: [], heardAt: Date.now() });
+    this.tabs.set(tab, { sessions: [], asked: "", heardAt: Date.now() });
     tab.send({ kind: "link", state: this.link, at: this.lastEventAt });
     if (this.list) tab.send(this.list);
   }
@@ -114,8 +116,9 @@ export class Feed {
   }
 
   private watch(watcher: Watcher, sessions: string[], anew: boolean): void {
-    if (!anew && sessions.join() === watcher.sessions.join()) return;
+    if (!anew && sessions.join() === watcher.asked) return;
     watcher.sessions = sessions;
+    watcher.asked = sessions.join();
     if (sessions.length) this.restart();
     else this.shrinkLater();
   }
