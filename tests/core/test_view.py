@@ -138,3 +138,14 @@ def test_the_duration_of_an_ended_session_counts_from_its_first_turn() -> None:
     assert public_session(stage.state, 1)["duration_ms"] == 90_000
     assert public_session(idle().state, 1)["duration_ms"] is None
     assert visible_turns(stage.state) == [1]
+
+
+def test_a_prompt_that_was_answered_says_what_was_asked_and_why_it_was_denied() -> None:
+    view = TurnView(1)
+    view.fold(ev.PendingPrompt(turn=1, prompt_id="p", kind="permission", title="rm x"))
+    answer = {"option_id": "no", "kind": "reject_once", "reason": "not that one"}
+    resolved = ev.PromptResolved(turn=1, prompt_id="p", by="person", outcome="denied", delivered=True, answer=answer)
+    view.fold(resolved)
+    [part] = view.show()
+    assert (part["title"], part["kind"], part["reason"]) == ("rm x", "permission", "not that one")
+    assert "answer" not in part and "questions" not in part

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.core import commands as cmd
@@ -77,3 +78,17 @@ async def test_a_long_running_turn_is_loaded_in_pieces(store: MeasuredStore) -> 
     assert loaded is not None
     assert loaded.view.text() == journal.view.text()
     assert len(store.sizes) > 1 and max(store.sizes) <= READ_BYTES
+
+
+async def test_a_snapshot_says_when_the_last_event_happened_also_after_a_restart(store: MeasuredStore) -> None:
+    journal = await working(store)
+    clock = iter(range(2_000_000_000, 2_000_000_100))
+    journal.log.now = lambda: float(next(clock))
+    await say(journal, "one")
+    spoken = msgspec.json.decode((await store.read("s", 0, limit=100))[-1].body)
+    later = Log(store, clock=lambda: 2_100_000_000.0)
+    for one in (journal, await later.open("s")):
+        frame = (await one.snapshot_frame())[1]
+        shown = msgspec.json.decode(frame[frame.index(b"data: ") + 6 :])
+        assert shown["last_event_at"] == spoken["at"]
+        assert shown["at"] > shown["last_event_at"]

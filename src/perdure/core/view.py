@@ -59,7 +59,7 @@ class TurnView:
         self.message: dict[str, Any] | None = None
         self.parts: list[TextPart | dict[str, Any]] = []
         self.tools: dict[str, dict[str, Any]] = {}
-        self._questions: dict[str, list[dict[str, Any]]] = {}
+        self._asked: dict[str, ev.PendingPrompt] = {}
         self.text_offset = 0
         self._live_chars = live_chars
         self._kept = 0
@@ -86,18 +86,29 @@ class TurnView:
                 self.message["origin"] = event.origin
         elif isinstance(event, ev.Plan):
             self._plan(event)
-        elif isinstance(event, ev.PendingPrompt) and event.questions:
-            self._questions[event.prompt_id] = [msgspec.to_builtins(question) for question in event.questions]
+        elif isinstance(event, ev.PendingPrompt):
+            self._asked[event.prompt_id] = event
         elif isinstance(event, ev.HistoryChanged):
             if event.change == "edit" and self.message is not None:
                 self.message = {**self.message, "text": event.text, "edited_at": event.at}
         elif isinstance(event, _TOLD_AS_THEY_ARE):
             part = msgspec.to_builtins(event)
             shown = {key: part[key] for key in part if key not in ("session_id", "turn", "answer")}
-            if isinstance(event, ev.PromptResolved) and event.prompt_id in self._questions:
-                shown["questions"] = self._questions[event.prompt_id]
-                shown["answers"] = (event.answer or {}).get("answers")
+            if isinstance(event, ev.PromptResolved):
+                shown.update(self._about(event))
             self.parts.append(shown)
+
+    def _about(self, event: ev.PromptResolved) -> dict[str, Any]:
+        """What was asked, and what was said to it: the prompt itself is no longer there to be looked at."""
+        answer = event.answer or {}
+        about: dict[str, Any] = {"reason": answer["reason"]} if answer.get("reason") else {}
+        prompt = self._asked.get(event.prompt_id)
+        if prompt is not None:
+            about.update(title=prompt.title, kind=prompt.kind)
+            if prompt.questions:
+                about["questions"] = [msgspec.to_builtins(question) for question in prompt.questions]
+                about["answers"] = answer.get("answers")
+        return about
 
     def text(self) -> str:
         """The plain concatenation of the turn's text, from `text_offset` on."""
@@ -275,12 +286,15 @@ def visible_turns(state: Session) -> list[int]:
     return turns_of(state.visible)
 
 
-def snapshot(state: Session, view: TurnView, seq: int, turns: list[dict[str, Any]], now: str) -> dict[str, Any]:
+def snapshot(
+    state: Session, view: TurnView, seq: int, turns: list[dict[str, Any]], now: str, last_event_at: str = ""
+) -> dict[str, Any]:
     """Everything that a page needs to begin: one value, no replay. Not stored."""
     return {
         "seq": seq,
         "type": "snapshot",
         "at": now,
+        "last_event_at": last_event_at or now,
         "session_id": state.id,
         "turn": state.turn.turn if state.turn else view.turn,
         "session": {**public_session(state, seq), "turns": turns},
@@ -292,7 +306,13 @@ def snapshot(state: Session, view: TurnView, seq: int, turns: list[dict[str, Any
         "tools": [{key: tool[key] for key in TOOL_FIELDS} for tool in view.tools.values()],
         "pending_prompts": [public_prompt(prompt) for prompt in state.prompts.values()],
         "queue": [
-            {"message_id": queued.message_id, "text": queued.text, "agent": queued.agent, "queued_at": queued.queued_at}
+            {
+                "message_id": queued.message_id,
+                "text": queued.text,
+                "agent": queued.agent,
+                "queued_at": queued.queued_at,
+                "first": queued.first,
+            }
             for queued in state.queue
         ],
     }

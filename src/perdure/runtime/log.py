@@ -63,6 +63,9 @@ class Journal:
         self.follower: Callable[[list[tuple[int, ev.Event]]], None] | None = None
         """The runner, told of decisive events after they are committed."""
         self.last_event_at = log.now()
+        """When something happened here; for a session that was read from the store, when it was read."""
+        self.happened_at = state.last_active_at
+        """When the last event happened, wherever that was."""
         self.touched = time.monotonic()
         self._lock = asyncio.Lock()
         self._tail: deque[tuple[int, bytes]] = deque()
@@ -161,6 +164,7 @@ class Journal:
         if not events:
             return
         self.last_event_at = self.log.now()
+        self.happened_at = events[-1].at
         self._joins.clear()
         decisive: list[tuple[int, ev.Event]] = []
         changed = False
@@ -194,6 +198,7 @@ class Journal:
             raise Refused("not_found", "The session was erased.")
         self.state, self.last_seq, self.decided_seq = fresh.state, fresh.last_seq, fresh.decided_seq
         self.view = fresh.view
+        self.happened_at = fresh.happened_at
         self._tail.clear()
         self._tail_bytes = 0
         self._joins.clear()
@@ -248,7 +253,7 @@ class Journal:
                 view = await self.log.view_of(self.state.id, turns[-1]["turn"], seq)
             if seq != self.last_seq:
                 return await self.snapshot_frame()
-            body = _json.encode(snapshot(self.state, view, seq, turns, self.log.stamp()))
+            body = _json.encode(snapshot(self.state, view, seq, turns, self.log.stamp(), self.happened_at))
             self._snapshot = (seq, self.log.frame(seq, "snapshot", body))
         return self._snapshot
 
@@ -346,7 +351,9 @@ class Log:
                 break
             for row in batch:
                 if row.turn == journal.view.turn and row.seq <= record.last_seq:
-                    journal.view.fold(ev.decode(row.body))
+                    event = ev.decode(row.body)
+                    journal.view.fold(event)
+                    journal.happened_at = max(journal.happened_at, event.at)
             position = batch[-1].seq
         return journal
 

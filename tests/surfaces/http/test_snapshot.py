@@ -20,7 +20,7 @@ FIELDS = {
     "text_offset",
     "tools",
 }
-FIELDS |= {"pending_prompts", "queue"}
+FIELDS |= {"pending_prompts", "queue", "last_event_at"}
 TOOL_FIELDS = {"tool_id", "name", "kind", "title", "status", "input", "parent_tool_id"}
 
 

@@ -1,16 +1,19 @@
 // Being told: the tab's title and icon, and notifications when a turn ends or a prompt waits. Above: the app starts it.
-// Below: the overview and the browser's notifications. Tabs use the same tag, so that many tabs make one notification.
+// Below: the overview, notes.ts, which decides, and the browser's notifications. Tabs use the same tag, so that many tabs
+// make one notification, and tell each other what is looked at.
 
 import { useEffect } from "react";
 import { keep, kept } from "../state/kept";
 import { onHappening, overviewNow, titleOf, useOverview } from "../state/sessions";
 import { at, get } from "../wire/api";
 import type { Event, Session } from "../wire/types";
+import { Notes, type Note, type Seen } from "./notes";
 import { go, nameOf, pathOf, routeNow, useRoute } from "./router";
 
 export function useTitleAndIcon(): void {
   const { sessions, link } = useOverview();
   const route = useRoute();
+  useEffect(() => look(), [route]);
   const waiting = sessions.filter((session) => session.pending_prompts > 0).length;
   const working = sessions.filter((session) => session.state === "processing" && !session.pending_prompts).length;
   const here = "id" in route ? sessions.find((session) => session.id === route.id) : undefined;
@@ -24,44 +27,62 @@ export function useTitleAndIcon(): void {
 
 export type Telling = "off" | "on" | "refused" | "impossible";
 
+/** Browsers on Android have them for service workers alone: to make one is an error. */
+let impossible = typeof navigator !== "undefined" && /Android/i.test(navigator.userAgent);
+
 export function telling(): Telling {
-  if (typeof Notification === "undefined") return "impossible";
+  if (typeof Notification === "undefined" || impossible) return "impossible";
   if (Notification.permission === "denied") return "refused";
   return Notification.permission === "granted" && kept("notify") === "yes" ? "on" : "off";
 }
 
 export async function setTelling(on: boolean): Promise<Telling> {
-  if (on && typeof Notification !== "undefined") {
+  if (on && telling() !== "impossible") {
     if ((await Notification.requestPermission()) === "granted") keep("notify", "yes");
   } else keep("notify", null);
   return telling();
 }
 
-export function startTelling(): void {
-  onHappening((event) => {
-    if (telling() !== "on") return;
-    const route = routeNow();
-    const looking = document.visibilityState === "visible" && document.hasFocus() && "id" in route && route.id === event.session_id;
-    const words = looking ? null : wordsOf(event);
-    if (!words) return;
-    void notify(event, words);
-  });
+/** What the person sees now needs no notification any more. */
+let look: () => void = () => {};
+
+/** Whether a person looks at this session in this tab. */
+function looking(session: string): boolean {
+  const route = routeNow();
+  return document.visibilityState === "visible" && document.hasFocus() && "id" in route && route.id === session;
 }
 
-async function notify(event: Event, words: string): Promise<void> {
+export function startTelling(): void {
+  const tabs = typeof BroadcastChannel === "function" ? new BroadcastChannel("perdure seen") : null;
+  const tell = (seen: Seen) => tabs?.postMessage(seen);
+  const notes = new Notes({ looking, show, tell });
+  if (tabs) tabs.onmessage = (message: MessageEvent<Seen>) => notes.seen(message.data);
+  onHappening((event) => notes.hear(event));
+  look = () => {
+    const route = routeNow();
+    if (!("id" in route) || !looking(route.id)) return;
+    notes.seen({ session: route.id });
+    tell({ session: route.id });
+  };
+  addEventListener("focus", () => look());
+  document.addEventListener("visibilitychange", () => look());
+}
+
+async function show(event: Event, words: string, key: string): Promise<Note | null> {
+  if (telling() !== "on") return null;
   // A session that was made a moment ago is not in the list yet.
   const known = overviewNow().sessions.find((one) => one.id === event.session_id);
   const session = known ?? (await get<Session>(at(event.session_id)).catch(() => null));
-  const note = new Notification(session ? titleOf(session) : "Perdure", { body: words, tag: `perdure ${event.session_id} ${event.type}`, icon: "/page/icon.svg" });
-  note.onclick = () => {
-    focus();
-    go(pathOf(event.session_id));
-    note.close();
-  };
-}
-
-function wordsOf(event: Event): string | null {
-  if (event.type === "pending_prompt") return `Waiting for you: ${event.title || event.questions?.[0]?.question || "a prompt"}`;
-  if (event.type !== "turn_end" || event.stop_reason === "cancelled") return null;
-  return event.stop_reason === "end_turn" ? "The turn is done." : "The turn failed.";
+  try {
+    const note = new Notification(session ? titleOf(session) : "Perdure", { body: words, tag: `perdure ${key}`, icon: "/page/icon.svg" });
+    note.onclick = () => {
+      focus();
+      go(pathOf(event.session_id));
+      note.close();
+    };
+    return note;
+  } catch {
+    impossible = true;
+    return null;
+  }
 }

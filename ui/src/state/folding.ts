@@ -1,27 +1,28 @@
 // What each event means for a session: one small function per type. Above: session.ts decides whether an event is the next
 // one. Below: model.ts. Pure: no clock, no request. The server's own fold (core/view.py) says the same in Python.
 
-import type { Event, Message, Part, Prompt, Queued, Session, TextPart, ToolPart, TurnInfo } from "../wire/types";
-import { blank, type State, type Turn } from "./model";
+import type { Event, Message, NoticePart, Part, Prompt, ResolvedPart, TextPart, ToolPart, TurnInfo } from "../wire/types";
+import { blank, find, type State, type Turn } from "./model";
+import { active, ofSession, queued, spent, started, unqueued, withSession } from "./ofsession";
 
+/** Change the event's turn. One that is not here is fetched as it is when it is looked at; one is never made up. */
 function inTurn(state: State, event: Event, change: (turn: Turn) => Turn): State {
-  const number = event.turn ?? state.turns[state.turns.length - 1]?.turn ?? null;
-  if (number === null) return state;
-  const index = state.turns.findLastIndex((turn) => turn.turn === number);
+  const index = event.turn === null ? -1 : state.turns.findLastIndex((turn) => turn.turn === event.turn);
+  if (index < 0) return state;
+  const known = state.turns[index]!;
+  if (event.seq <= known.upTo) return state;
   const turns = state.turns.slice();
-  if (index < 0) {
-    turns.push(change(blank(number)));
-    turns.sort((a, b) => a.turn - b.turn);
-  } else {
-    const known = turns[index]!;
-    if (event.seq <= known.upTo) return state;
-    turns[index] = change(known);
-  }
+  turns[index] = change(known);
   return { ...state, turns };
 }
 
-const withSession = (state: State, changes: Partial<Session>): State =>
-  state.session ? { ...state, session: { ...state.session, ...changes } } : state;
+/** With these two a turn begins: from here on all of it is seen. */
+function inNewTurn(state: State, event: Event, change: (turn: Turn) => Turn): State {
+  if (event.turn === null) return state;
+  const begun = find(state, event.turn) ? state : { ...state, turns: [...state.turns, blank(event.turn)].sort((a, b) => a.turn - b.turn) };
+  const after = inTurn(begun, event, change);
+  return after.visible.includes(event.turn) ? after : { ...after, visible: [...after.visible, event.turn] };
+}
 
 const add = (turn: Turn, part: Part): Turn => ({ ...turn, parts: [...turn.parts, part] });
 
@@ -50,11 +51,9 @@ export function fold(state: State, event: Event): State {
     case "plan":
       return inTurn(state, event, (turn) => plan(turn, event));
     case "usage":
-      return inTurn(state, event, (turn) => withInfo(turn, { usage: usageOf(event, turn.info?.usage ?? {}) }));
+      return inTurn(state, event, (turn) => usage(turn, event));
     case "turn_end":
       return turnEnd(state, event);
-    case "waiting_for_input":
-      return withSession(state, { state: "idle" });
     case "pending_prompt":
       return asked(state, event);
     case "prompt_resolved":
@@ -64,11 +63,16 @@ export function fold(state: State, event: Event): State {
     case "message_unqueued":
       return unqueued(state, event);
     case "error":
+      return withSession(notice(state, event, () => ({ error: event.message })), { error: event.message });
     case "system":
+      return notice(state, event);
     case "context_fallback":
-    case "driver_fallback":
+      return withSession(
+        notice(state, event, () => ({ context: "fresh", context_reason: event.reason, catch_up: 0 })),
+        event.poisoned ? { native_session_id: null } : {},
+      );
     case "history_shortened":
-      return inTurn(state, event, (turn) => add(turn, { type: event.type as "error", message: event.message, reason: event.reason, code: event.code, detail: event.detail, at: event.at }));
+      return notice(state, event, () => ({ digested: event.digested?.length ?? 0, left_out: event.left_out?.length ?? 0 }));
     case "history_changed":
       return historyChanged(state, event);
     default:
@@ -76,46 +80,33 @@ export function fold(state: State, event: Event): State {
   }
 }
 
+/** What is told in its place, with what it changes in the turn. An event of no turn belongs to no place. */
+function notice(state: State, event: Event, changes: () => Partial<TurnInfo> = () => ({})): State {
+  return inTurn(state, event, (turn) => withInfo(add(turn, told(event) as unknown as NoticePart), changes()));
+}
+
+/** An event as a part: without what is the same for the whole turn. */
+function told(event: Event): Record<string, unknown> {
+  const { seq: _seq, first_seq: _first, session_id: _session, turn: _turn, answer: _answer, ...rest } = event;
+  return rest;
+}
+
 /** A message was edited in its place, or this turn and all after it were taken back. */
-function historyChanged(state: State, event: Event): State {
+function historyChanged(before: State, event: Event): State {
+  const state = active(before, event, { revision: (before.session?.revision ?? 0) + 1 });
   if (event.turn === null) return { ...state, stale: true };
   if (event.change === "edit") {
     return inTurn(state, event, (turn) => (turn.message ? { ...turn, message: { ...turn.message, text: event.text, edited_at: event.at } } : turn));
   }
+  const gone = state.visible.some((turn) => turn >= event.turn!);
   const turns = state.turns.map((turn) => (turn.turn >= event.turn! ? { ...turn, rewound: true } : turn));
   const visible = state.visible.filter((turn) => turn < event.turn!);
-  return withSession({ ...state, turns, visible }, { turn_count: visible.length });
-}
-
-/** Events that say something of the session as a whole. */
-function ofSession(state: State, event: Event): State {
-  switch (event.type) {
-    case "title":
-      return withSession(state, { title: event.title });
-    case "session_updated": {
-      const changes: Partial<Session> = {};
-      for (const key of ["summary", "labels", "archived"] as const) if (event[key] !== null && event[key] !== undefined) (changes as Record<string, unknown>)[key] = event[key];
-      return withSession(state, changes);
-    }
-    case "config":
-      return config(state, event);
-    case "agent_attached":
-      return withSession(state, { attached: "live", agent: event.agent, pid: event.pid, native_session_id: event.native_session_id, models: event.models ?? state.session?.models, modes: event.modes ?? state.session?.modes, config_options: event.config_options ?? state.session?.config_options });
-    case "agent_detached":
-      return withSession(state, { attached: "suspended", pid: null });
-    case "waiting_until":
-      return withSession(state, { waiting_until: event.until });
-    case "session_end":
-      return { ...withSession(state, { state: "ended", status: event.status, attached: "ended", ended_at: event.at, pending_prompts: 0 }), prompts: [], queue: [] };
-    default:
-      return state;
-  }
+  return withSession({ ...state, turns, visible }, { turn_count: visible.length, ...(gone ? { error: null } : {}) });
 }
 
 function userMessage(state: State, event: Event): State {
-  const message: Message = { message_id: event.message_id, text: event.text, at: event.at, attachments: event.attachments };
-  const after = inTurn(state, event, (turn) => ({ ...turn, message }));
-  return event.turn === null || after.visible.includes(event.turn) ? after : { ...after, visible: [...after.visible, event.turn] };
+  const message: Message = { message_id: event.message_id, text: event.text, at: event.at, attachments: event.attachments ?? [], ...(event.origin === "agent" ? { origin: "agent" } : {}) };
+  return active(inNewTurn(state, event, (turn) => ({ ...turn, message })), event);
 }
 
 function turnStart(state: State, event: Event): State {
@@ -135,10 +126,14 @@ function turnStart(state: State, event: Event): State {
     context: event.context,
     context_reason: event.context_reason,
     input_bytes: null,
+    model: null,
+    catch_up: event.catch_up ?? 0,
+    digested: 0,
+    left_out: 0,
   };
-  let after = inTurn(state, event, (turn) => ({ ...turn, info }));
-  if (!after.visible.includes(event.turn!)) after = { ...after, visible: [...after.visible, event.turn!] };
-  return withSession(after, { state: "processing", agent: event.agent, turn_count: after.visible.length, last_active_at: event.at });
+  const begun = started(inNewTurn(state, event, (turn) => ({ ...turn, info })), event);
+  const model = event.taken_over ? null : begun.session?.model ?? null;
+  return inTurn(begun, event, (turn) => withInfo(turn, { model }));
 }
 
 function text(turn: Turn, type: "text" | "thinking", event: Event): Turn {
@@ -166,7 +161,7 @@ function toolUpdate(turn: Turn, event: Event): Turn {
   const index = turn.parts.findLastIndex((part) => part.type === "tool" && part.tool_id === event.tool_id);
   if (index < 0) return turn;
   const tool: ToolPart = { ...(turn.parts[index] as ToolPart), status: event.status };
-  for (const key of ["title", "input", "diff", "content"] as const) if (event[key] !== null && event[key] !== undefined) (tool as unknown as Record<string, unknown>)[key] = event[key];
+  for (const key of ["title", "input", "diff", "locations", "content"] as const) if (event[key] !== null && event[key] !== undefined) (tool as unknown as Record<string, unknown>)[key] = event[key];
   if (event.type === "tool_result") {
     tool.is_error = event.is_error;
     tool.ended_at = event.at;
@@ -184,12 +179,13 @@ function plan(turn: Turn, event: Event): Turn {
   return { ...turn, parts };
 }
 
-function usageOf(event: Event, before: object): object {
-  const usage: Record<string, unknown> = { ...before };
-  for (const key of ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "context_used", "context_size"]) {
-    if (event[key] !== null && event[key] !== undefined) usage[key] = event[key];
-  }
-  return usage;
+const FIGURES = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "context_used", "context_size"];
+
+function usage(turn: Turn, event: Event): Turn {
+  if (turn.info?.stop_reason != null) return turn;
+  const figures: Record<string, unknown> = { ...turn.info?.usage };
+  for (const key of FIGURES) if (event[key] !== null && event[key] !== undefined) figures[key] = event[key];
+  return withInfo(turn, { usage: figures, cost_usd: event.cost_usd ?? turn.info?.cost_usd ?? null });
 }
 
 function turnEnd(state: State, event: Event): State {
@@ -201,10 +197,13 @@ function turnEnd(state: State, event: Event): State {
       exit_code: event.exit_code,
       usage: event.usage ?? turn.info?.usage ?? null,
       cost_usd: event.cost_usd ?? turn.info?.cost_usd ?? null,
-      input_bytes: event.input_bytes ?? turn.info?.input_bytes ?? null,
+      input_bytes: event.input_bytes ?? null,
+      model: event.model || (turn.info?.model ?? null),
     }),
   );
-  return withSession(after, { state: "idle", last_active_at: event.at });
+  if (!after.session) return after;
+  const used = event.usage ?? find(after, event.turn)?.info?.usage ?? null;
+  return active(after, event, { state: after.session.ended_at ? "ended" : "idle", usage: spent(after.session, used) });
 }
 
 function asked(state: State, event: Event): State {
@@ -216,7 +215,7 @@ function asked(state: State, event: Event): State {
 }
 
 function resolved(state: State, event: Event): State {
-  const part: Part = { type: "prompt_resolved", prompt_id: event.prompt_id, by: event.by, outcome: event.outcome, delivered: event.delivered, at: event.at };
+  const part = { ...told(event), ...about(state.asked[event.prompt_id], event) } as unknown as ResolvedPart;
   const after = inTurn(state, event, (turn) => ({
     ...turn,
     parts: [...turn.parts.filter((one) => !(one.type === "asked" && one.prompt_id === event.prompt_id)), part],
@@ -225,25 +224,10 @@ function resolved(state: State, event: Event): State {
   return { ...withSession(after, { pending_prompts: prompts.length }), prompts };
 }
 
-function queued(state: State, event: Event): State {
-  const entry: Queued = { message_id: event.message_id, text: event.text, agent: event.agent, queued_at: event.at };
-  const rest = state.queue.filter((one) => one.message_id !== event.message_id);
-  const queue = event.first ? [entry, ...rest] : [...rest, entry];
-  return { ...withSession(state, { queue_length: queue.length }), queue };
-}
-
-function unqueued(state: State, event: Event): State {
-  const queue = state.queue.filter((one) => one.message_id !== event.message_id);
-  return { ...withSession(state, { queue_length: queue.length }), queue };
-}
-
-function config(state: State, event: Event): State {
-  if (event.config_id === "available_commands") return { ...state, commands: Array.isArray(event.value) ? event.value : [] };
-  if (!state.session) return state;
-  const options = (event.options ?? state.session.config_options ?? []) as NonNullable<Session["config_options"]>;
-  const changed = options.map((option) => (option.id === event.config_id ? { ...option, currentValue: event.value } : option));
-  const changes: Partial<Session> = { config_options: changed.length ? changed : state.session.config_options };
-  if (event.config_id === "model") changes.model = event.value;
-  if (event.config_id === "mode") changes.mode = event.value;
-  return withSession(state, changes);
+/** What was asked, and what was said to it. */
+function about(prompt: Prompt | undefined, event: Event): Partial<ResolvedPart> {
+  const said: Partial<ResolvedPart> = event.answer?.reason ? { reason: event.answer.reason } : {};
+  if (!prompt) return said;
+  const asked = { ...said, title: prompt.title, kind: prompt.kind };
+  return prompt.questions?.length ? { ...asked, questions: prompt.questions, answers: event.answer?.answers ?? null } : asked;
 }

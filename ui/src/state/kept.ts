@@ -9,13 +9,34 @@ export function kept(key: string): string | null {
   }
 }
 
-export function keep(key: string, value: string | null): void {
+/** Whether it is kept now. */
+export function keep(key: string, value: string | null): boolean {
   try {
     if (value === null || value === "") localStorage.removeItem("perdure." + key);
     else localStorage.setItem("perdure." + key, value);
+    return true;
   } catch {
     // Full or forbidden.
+    return false;
   }
+}
+
+/** The keys that begin so. */
+export function keptKeys(prefix: string): string[] {
+  try {
+    const all = Array.from({ length: localStorage.length }, (_, index) => localStorage.key(index) ?? "");
+    return all.filter((key) => key.startsWith("perdure." + prefix)).map((key) => key.slice("perdure.".length));
+  } catch {
+    return [];
+  }
+}
+
+/** Another tab has changed what is kept under this key; null: it is kept no longer. */
+export function onKept(listener: (key: string, value: string | null) => void): void {
+  if (typeof addEventListener !== "function") return;
+  addEventListener("storage", (event) => {
+    if (event.key?.startsWith("perdure.")) listener(event.key.slice("perdure.".length), event.newValue);
+  });
 }
 
 export function keptJson<T>(key: string, fallback: T): T {
@@ -27,8 +48,8 @@ export function keptJson<T>(key: string, fallback: T): T {
   }
 }
 
-export function keepJson(key: string, value: unknown): void {
-  keep(key, value === null ? null : JSON.stringify(value));
+export function keepJson(key: string, value: unknown): boolean {
+  return keep(key, value === null ? null : JSON.stringify(value));
 }
 
 export type Theme = "system" | "light" | "dark";

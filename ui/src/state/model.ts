@@ -28,6 +28,8 @@ export interface State {
   /** Every prompt that was seen, for what it was called once it is answered. */
   asked: Record<string, Prompt>;
   commands: Command[];
+  /** What was chosen for the agents that this session was seen with, for when it comes back to them. */
+  choices: Record<string, Partial<Session>>;
   lastEventAt: string | null;
   /** Something changed behind what was seen: begin anew. */
   stale: boolean;
@@ -44,6 +46,7 @@ export function empty(id: string): State {
     queue: [],
     asked: {},
     commands: [],
+    choices: {},
     lastEventAt: null,
     stale: false,
   };

@@ -1,12 +1,19 @@
 // Messages on their way. A message is kept here, with an id of its own, until the log shows it: a reload or a lost
 // connection sends it again under the same id, and the server takes it once. Above: the composer and the conversation.
-// Below: api.ts and what the browser keeps.
+// Below: api.ts and what the browser keeps, a key for each message, so that tabs don't overwrite each other's.
 
 import { useSyncExternalStore } from "react";
-import { at, newId, post, Problem, sentence } from "../wire/api";
+import { at, away, newId, request, sentence } from "../wire/api";
 import { listen } from "../wire/link";
 import type { Attachment } from "../wire/types";
-import { keepJson, keptJson } from "./kept";
+import { keep, keepJson, keptJson, keptKeys, onKept } from "./kept";
+
+const PREFIX = "outbox.";
+const FIRST_RETRY_MS = 500;
+const LAST_RETRY_MS = 8_000;
+/** An answer that takes longer does not come any more. Attachments may be large, and lines slow. */
+const PATIENCE_MS = 60_000;
+const UNKEPT = "Its attachments were too large to be kept when the page was closed. Attach them again.";
 
 export interface Outgoing {
   session: string;
@@ -18,65 +25,124 @@ export interface Outgoing {
   attachments?: Attachment[];
   /** Why the server did not take it. Then it waits for the person. */
   refused?: string;
+  /** When the person sent it: messages of one session go in this order. */
   sent_at: number;
 }
 
-let outbox: Outgoing[] = keptJson<Outgoing[]>("outbox", []);
+let outbox: Outgoing[] = read();
 const listeners = new Set<() => void>();
-const busy = new Set<string>();
+/** The server has these; the log's own event is on its way, and shows them. */
+const taken = new Set<string>();
+/** The sessions whose messages are being sent, with how to go on at once. */
+const sending = new Map<string, () => void>();
+
+function read(): Outgoing[] {
+  // An earlier page kept all of them under one key.
+  for (const entry of keptJson<Outgoing[]>("outbox", [])) store(entry);
+  keep("outbox", null);
+  const found = keptKeys(PREFIX).map((key) => keptJson<Outgoing | null>(key, null));
+  return found.filter((entry) => entry !== null).sort((a, b) => a.sent_at - b.sent_at);
+}
+
+function store(entry: Outgoing): void {
+  if (keepJson(PREFIX + entry.message_id, entry)) return;
+  // There is no room for all of it. The text is kept, and what is missing is said where it is shown again.
+  const { attachments, ...rest } = entry;
+  keepJson(PREFIX + entry.message_id, attachments?.length ? { ...rest, refused: UNKEPT } : rest);
+}
 
 function set(next: Outgoing[]): void {
   outbox = next;
-  keepJson("outbox", next.length ? next.map(({ attachments, ...rest }) => (attachments?.length ? { ...rest, attachments } : rest)) : null);
   for (const listener of listeners) listener();
+}
+
+function change(messageId: string, changes: Partial<Outgoing>): void {
+  set(outbox.map((one) => (one.message_id === messageId ? { ...one, ...changes } : one)));
+  const changed = outbox.find((one) => one.message_id === messageId);
+  if (changed) store(changed);
 }
 
 const subscribe = (listener: () => void) => {
   listeners.add(listener);
   return () => listeners.delete(listener);
 };
-export const useOutbox = () => useSyncExternalStore(subscribe, () => outbox);
+export const useOutbox = () => useSyncExternalStore(subscribe, outboxNow);
+export const outboxNow = () => outbox;
 
 export function send(message: Omit<Outgoing, "message_id" | "sent_at">): void {
-  const entry: Outgoing = { ...message, message_id: newId("m"), sent_at: Date.now() };
+  const newest = outbox[outbox.length - 1]?.sent_at ?? 0;
+  const entry: Outgoing = { ...message, message_id: newId("m"), sent_at: Math.max(Date.now(), newest + 1) };
+  store(entry);
   set([...outbox, entry]);
-  void deliver(entry);
+  void deliver(entry.session);
 }
 
-async function deliver(entry: Outgoing): Promise<void> {
-  if (busy.has(entry.message_id)) return;
-  busy.add(entry.message_id);
-  const { session, sent_at: _, refused: __, ...body } = entry;
-  try {
-    await post(at(session, "/messages"), body);
-    // Taken; the log's own event is on its way, and shows it.
-    setTimeout(() => discard(entry.message_id), 1500);
-  } catch (error) {
-    if (error instanceof Problem) set(outbox.map((one) => (one.message_id === entry.message_id ? { ...one, refused: sentence(error) } : one)));
-  } finally {
-    busy.delete(entry.message_id);
+/** One after the other, in the order in which they were sent, until none is left that could go. */
+async function deliver(session: string): Promise<void> {
+  if (sending.has(session)) return;
+  sending.set(session, () => {});
+  let retryMs = FIRST_RETRY_MS;
+  for (;;) {
+    const entry = outbox.find((one) => one.session === session && !one.refused && !taken.has(one.message_id));
+    if (!entry) break;
+    try {
+      await post(entry);
+      taken.add(entry.message_id);
+      setTimeout(() => discard(entry.message_id), 1500);
+      retryMs = FIRST_RETRY_MS;
+    } catch (error) {
+      if (!away(error)) change(entry.message_id, { refused: sentence(error) });
+      else {
+        await pause(session, retryMs);
+        retryMs = Math.min(LAST_RETRY_MS, retryMs * 2);
+      }
+    }
   }
+  sending.delete(session);
+}
+
+function post(entry: Outgoing): Promise<unknown> {
+  const { session, sent_at: _, refused: __, ...body } = entry;
+  return request("POST", at(session, "/messages"), body, undefined, AbortSignal.timeout(PATIENCE_MS));
+}
+
+function pause(session: string, ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    sending.set(session, () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
 }
 
 /** The log shows it now, or the person gave it up. */
 export function discard(messageId: string): void {
+  keep(PREFIX + messageId, null);
+  taken.delete(messageId);
   if (outbox.some((one) => one.message_id === messageId)) set(outbox.filter((one) => one.message_id !== messageId));
 }
 
 /** The event is folded with the next frame. Until then the message stays, and the view leaves doubles out. */
 function later(messageId: string): void {
-  setTimeout(() => discard(messageId), 400);
+  if (outbox.some((one) => one.message_id === messageId)) setTimeout(() => discard(messageId), 400);
 }
 
 export function tryAgain(messageId: string): void {
   const entry = outbox.find((one) => one.message_id === messageId);
   if (!entry) return;
-  set(outbox.map((one) => (one.message_id === messageId ? { ...one, refused: undefined } : one)));
-  void deliver(entry);
+  change(messageId, { refused: undefined });
+  void deliver(entry.session);
+}
+
+/** The server is there: what waited goes at once. */
+function goOn(): void {
+  for (const wake of sending.values()) wake();
+  for (const session of new Set(outbox.map((one) => one.session))) void deliver(session);
 }
 
 listen((message) => {
-  if (message.kind === "link" && message.state === "live") for (const entry of outbox) if (!entry.refused) void deliver(entry);
+  if (message.kind === "link" && message.state === "live") goOn();
   if (message.kind !== "events") return;
   for (const event of message.events) {
     if (event.type === "user_message" || event.type === "message_queued") later(event.message_id);
@@ -86,4 +152,9 @@ listen((message) => {
       for (const turn of event.session.turns ?? []) later(turn.message_id);
     }
   }
+});
+
+// What another tab has got rid of is not on its way here either.
+onKept((key, value) => {
+  if (value === null && key.startsWith(PREFIX)) set(outbox.filter((one) => PREFIX + one.message_id !== key));
 });

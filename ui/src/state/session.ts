@@ -3,7 +3,7 @@
 
 import type { AskedPart, Event, Part, Prompt, Session, TranscriptTurn, TurnInfo } from "../wire/types";
 import { fold } from "./folding";
-import { find, type State, type Turn } from "./model";
+import { empty, find, type State, type Turn } from "./model";
 
 export { empty, type State, type Turn } from "./model";
 
@@ -38,20 +38,24 @@ export function reduce(state: State, event: Event): State {
 
 // Snapshots -------------------------------------------------------------------------------------------------------------
 
-function snapshot(state: State, event: Event): State {
+function snapshot(before: State, event: Event): State {
+  // A log that is shorter than what was seen is another one (a backup was put back): nothing of the old one holds.
+  const state = event.seq < before.seq ? empty(before.id) : before;
   const session = event.session as Session;
   const visible = event.visible_turns as number[];
   const shown = new Set(visible);
   const infos = new Map((session.turns ?? []).map((info) => [info.turn, info]));
   const asked = { ...state.asked };
   for (const prompt of event.pending_prompts as Prompt[]) asked[prompt.prompt_id] = prompt;
+  // What was said was changed while nobody looked: it is shown until it is fetched again.
+  const changed = state.session !== null && (state.session.revision ?? 0) !== (session.revision ?? 0);
   const turns: Turn[] = [];
   for (const known of state.turns) {
-    if (known.turn === event.turn) continue;
-    const ended = known.info?.stop_reason != null;
     const info = infos.get(known.turn) ?? known.info;
+    if (known.turn === event.turn || !same(known.info, info)) continue;
+    const ended = known.info?.stop_reason != null;
     if (!shown.has(known.turn)) turns.push({ ...known, rewound: true });
-    else turns.push({ ...known, info, loaded: known.loaded && ended, rewound: false });
+    else turns.push({ ...known, info, loaded: known.loaded && ended && !changed, rewound: false });
   }
   if (event.turn !== null && shown.has(event.turn)) turns.push(current(state, event, infos.get(event.turn) ?? null));
   turns.sort((a, b) => a.turn - b.turn);
@@ -65,14 +69,21 @@ function snapshot(state: State, event: Event): State {
     queue: event.queue,
     asked,
     commands: session.commands ?? state.commands,
-    lastEventAt: state.seq === event.seq ? state.lastEventAt ?? event.at : event.at,
+    lastEventAt: event.last_event_at ?? event.at,
     stale: false,
   };
 }
 
+/** Whether both are one and the same turn: a number alone may be another turn of another history. */
+function same(one: TurnInfo | null, other: TurnInfo | null): boolean {
+  if (!one || !other) return true;
+  return one.run_id === other.run_id && one.message_id === other.message_id && one.started_at === other.started_at;
+}
+
 /** The running or last turn, as the snapshot shows it. Its beginning may be missing if the turn is very long. */
 function current(state: State, event: Event, info: TurnInfo | null): Turn {
-  const known = find(state, event.turn);
+  const found = find(state, event.turn);
+  const known = found && same(found.info, info) ? found : undefined;
   if (known?.loaded && known.info?.stop_reason != null && event.seq === state.seq) return { ...known, info };
   const parts = (event.parts as Part[]).slice();
   const waiting = (event.pending_prompts as Prompt[]).filter((prompt) => prompt.turn === event.turn);

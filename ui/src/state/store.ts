@@ -3,7 +3,7 @@
 // however many come.
 
 import { useEffect, useState, useSyncExternalStore } from "react";
-import { at, get, Problem } from "../wire/api";
+import { at, get, Problem, sentence } from "../wire/api";
 import { again, listen } from "../wire/link";
 import type { Event, TranscriptTurn } from "../wire/types";
 import { empty, missing, reduceAll, withHistory, type State } from "./session";
@@ -12,6 +12,8 @@ const PAGE_TURNS = 30;
 const KEPT_STORES = 6;
 const HIDDEN_FLUSH_MS = 200;
 const CALM_MS = 250;
+const FIRST_RETRY_MS = 1000;
+const LAST_RETRY_MS = 30_000;
 
 /** What does not change while a text streams: all but the conversation looks at this alone. */
 export type Head = Pick<State, "session" | "prompts" | "queue" | "commands"> & { gone: boolean };
@@ -21,7 +23,10 @@ export class SessionStore {
   head: Head;
   gone = false;
   loading = false;
+  /** Why older turns could not be had; they are asked for again. */
   trouble = "";
+  private retryMs = FIRST_RETRY_MS;
+  private retrying: ReturnType<typeof setTimeout> | null = null;
   private queue: Event[] = [];
   private scheduled = false;
   private held = false;
@@ -81,11 +86,33 @@ export class SessionStore {
       again();
     }
     this.tell();
-    const lacking = missing(this.state);
-    const newest = this.state.visible[this.state.visible.length - 1];
-    // The newest turns are always here; the ones before come when they are scrolled to.
-    const wanted = this.state.visible.slice(-PAGE_TURNS).filter((turn) => lacking.includes(turn));
-    if (wanted.length && !this.loading) void this.load(wanted[0]!, wanted[wanted.length - 1]!, wanted.includes(newest ?? -1));
+    // What has just failed is not tried again with every frame.
+    if (!this.retrying) this.fill();
+  }
+
+  /** The newest turns are always here; the ones before come when they are scrolled to. What is shown and no longer holds
+   * is fetched again. */
+  fill(): void {
+    if (this.loading || this.gone) return;
+    const lacking = new Set(missing(this.state));
+    const recent = new Set(this.state.visible.slice(-PAGE_TURNS));
+    for (const turn of this.state.turns) if (turn.message || turn.parts.length) recent.add(turn.turn);
+    const wanted = this.state.visible.filter((turn) => lacking.has(turn) && recent.has(turn));
+    if (wanted.length) void this.load(wanted[0]!, wanted[wanted.length - 1]!);
+  }
+
+  /** The server is there again. */
+  retry(): void {
+    if (this.retrying) clearTimeout(this.retrying);
+    this.retrying = null;
+    this.retryMs = FIRST_RETRY_MS;
+    this.fill();
+  }
+
+  /** The history that a person sees, and means, when they change it. */
+  get revision(): { revision?: number } {
+    const revision = this.state.session?.revision;
+    return revision === undefined ? {} : { revision };
   }
 
   get earlier(): number {
@@ -98,13 +125,13 @@ export class SessionStore {
     const lacking = missing(this.state);
     if (!lacking.length) return;
     const some = lacking.slice(-PAGE_TURNS);
-    await this.load(some[0]!, some[some.length - 1]!, false);
+    await this.load(some[0]!, some[some.length - 1]!);
   }
 
   /** Everything from this turn on. */
   async loadFrom(turn: number): Promise<void> {
     const lacking = missing(this.state).filter((one) => one >= turn);
-    if (lacking.length) await this.load(lacking[0]!, lacking[lacking.length - 1]!, false);
+    if (lacking.length) await this.load(lacking[0]!, lacking[lacking.length - 1]!);
   }
 
   /** Turns that were taken back, to be looked at. */
@@ -115,9 +142,10 @@ export class SessionStore {
   }
 
   /** One after the other; what an earlier one has brought is not fetched again. */
-  private load(from: number, to: number, hold: boolean): Promise<void> {
+  private load(from: number, to: number): Promise<void> {
     // The beginning of a very long running turn: nothing is folded until it is here, so that nothing is missed.
-    if (hold) this.held = true;
+    const newest = this.state.visible[this.state.visible.length - 1] ?? -1;
+    if (newest >= from && newest <= to) this.held = true;
     const next = this.loads.then(() => {
       const lacking = missing(this.state).filter((turn) => turn >= from && turn <= to);
       return lacking.length ? this.fetch(lacking[0]!, lacking[lacking.length - 1]!) : this.release();
@@ -133,18 +161,38 @@ export class SessionStore {
 
   private async fetch(from: number, to: number): Promise<void> {
     this.loading = true;
+    this.show();
     try {
-      const found = await get<{ turns: TranscriptTurn[]; seq?: number }>(at(this.id, `/transcript?from_turn=${from}&to_turn=${to}`));
+      const found = await get<{ turns: TranscriptTurn[]; seq?: number; revision?: number }>(at(this.id, `/transcript?from_turn=${from}&to_turn=${to}`));
+      const old = found.revision !== undefined && found.revision < (this.state.session?.revision ?? 0);
+      // What was said was changed while this was on its way, and the change was not folded into turns that were not here.
+      if (old) return this.tryLater();
       this.state = withHistory(this.state, found.turns.filter((turn) => turn.turn <= to), found.seq ?? 0);
       this.trouble = "";
+      this.retryMs = FIRST_RETRY_MS;
     } catch (error) {
-      this.trouble = error instanceof Error ? error.message : String(error);
+      this.trouble = sentence(error);
       if (error instanceof Problem && error.status === 404) this.gone = true;
+      else this.tryLater();
     } finally {
       this.loading = false;
-      this.tell();
+      this.show();
       this.release();
     }
+  }
+
+  private tryLater(): void {
+    this.retrying ??= setTimeout(() => {
+      this.retrying = null;
+      if (this.listeners.size) this.fill();
+    }, this.retryMs);
+    this.retryMs = Math.min(LAST_RETRY_MS, this.retryMs * 2);
+  }
+
+  /** What is beside the fold has changed, and is to be drawn. */
+  private show(): void {
+    this.state = { ...this.state };
+    this.tell();
   }
 }
 
@@ -165,6 +213,7 @@ export function storeOf(id: string): SessionStore {
 
 listen((message) => {
   if (message.kind === "events") stores.get(message.session)?.hear(message.events);
+  else if (message.kind === "link" && message.state === "live") for (const store of stores.values()) store.retry();
   else if (message.kind === "missing") stores.get(message.session)?.lost();
 });
 

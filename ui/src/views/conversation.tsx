@@ -74,7 +74,12 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
   const draw = (row: Row) => {
     switch (row.kind) {
       case "earlier":
-        return <p className="py-4 text-center text-xs text-quiet">{store.loading ? `Loading ${plural(row.count, "earlier turn")}` : plural(row.count, "earlier turn")}</p>;
+        return (
+          <div className="py-4 text-center text-xs text-quiet">
+            {store.trouble && <p className="pb-1 text-red">Older turns can't be shown now. {store.trouble}</p>}
+            {store.loading ? <p>Loading {plural(row.count, "earlier turn")}</p> : <button type="button" className="underline underline-offset-2 hover:text-text" onClick={() => void store.loadEarlier()}>Show {plural(row.count, "earlier turn")}</button>}
+          </div>
+        );
       case "message":
         return <MessageRow turn={row.turn} actions={actions} busy={busy || state.session?.state === "ended"} session={state.id} />;
       case "separator":

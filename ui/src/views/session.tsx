@@ -73,15 +73,15 @@ export function SessionView({ id }: { id: string }) {
 
   const actions = useMemo<TurnActions>(
     () => ({
-      edit: async (turn, text) => (await attempt(patch(at(id, `/messages/${encodeURIComponent(turn.message!.message_id)}`), { text }))) !== undefined,
-      retry: (turn, text) => void attempt(post(at(id, "/retry"), { turn: turn.turn, ...(text ? { text } : {}) })),
+      edit: async (turn, text) => (await attempt(patch(at(id, `/messages/${encodeURIComponent(turn.message!.message_id)}`), { text, ...store.revision }))) !== undefined,
+      retry: (turn, text) => void attempt(post(at(id, "/retry"), { turn: turn.turn, ...(text ? { text } : {}), ...store.revision })),
       rewind: (turn) => {
         const text = turn.message?.text ?? "";
-        void attempt(post(at(id, "/rewind"), { turn: turn.turn })).then((done) => done !== undefined && composer.current?.put(text));
+        void attempt(post(at(id, "/rewind"), { turn: turn.turn, ...store.revision })).then((done) => done !== undefined && composer.current?.put(text));
       },
       fork: (turn) => void attempt(post<Session>(at(id, "/fork"), { turn: turn.turn })).then((made) => made && go(pathOf(made.id))),
     }),
-    [id],
+    [id, store],
   );
 
   if (gone) {

@@ -202,7 +202,7 @@ const BY: Record<string, string> = { person: "by you", rule: "by a rule", agent:
 export function ResolvedRow({ part, prompt }: { part: ResolvedPart; prompt: Prompt | null }) {
   const refused = part.outcome === "denied" || part.outcome === "agent_lost";
   const answers = part.questions?.map((question) => `${question.question} ${[part.answers?.[question.question_id] ?? []].flat().join(", ")}`).join("; ");
-  const about = answers || prompt?.title || prompt?.questions[0]?.question;
+  const about = [answers || part.title || prompt?.title || prompt?.questions[0]?.question, part.reason && `“${part.reason}”`].filter(Boolean).join(", ");
   return (
     <p className="flex max-w-[92ch] items-center gap-2 py-1 pl-1 text-sm">
       <Icon name={refused || part.outcome === "cancelled" ? "cross" : "check"} size={12} className={refused ? "text-red" : "text-green"} />

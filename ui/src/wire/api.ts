@@ -27,20 +27,30 @@ export function whenUnauthorized(listener: Listener): void {
   onUnauthorized = listener;
 }
 
-export async function request<T>(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<T> {
+export async function request<T>(method: string, path: string, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal): Promise<T> {
   let answer: Response;
   try {
     answer = await fetch(path, {
       method,
       headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
       body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
     });
   } catch {
     throw new Unreachable();
   }
-  if (!answer.ok) throw await problemOf(answer);
+  if (!answer.ok) {
+    const problem = await problemOf(answer);
+    // A proxy's word for a server that is not there.
+    throw away(problem) && !problem.code ? new Unreachable() : problem;
+  }
   if (answer.status === 204) return undefined as T;
   return (await answer.json()) as T;
+}
+
+/** Whether the server is only away for a while, so that the same request may go later. */
+export function away(error: unknown): boolean {
+  return error instanceof Unreachable || (error instanceof Problem && error.status >= 502 && error.status <= 504);
 }
 
 async function problemOf(answer: Response): Promise<Problem> {

@@ -2,20 +2,25 @@
 // none. Below: streams. A browser opens at most six connections to one host, so a stream per tab would soon block every
 // request. It keeps no conversation: a tab that begins to watch a session is given a snapshot by a new stream.
 
+import { Refresher } from "./refresher";
 import { Stream, type StreamState } from "./stream";
 import type { Event, Session } from "./types";
 
 const LIST_LIMIT = 200;
-const LIST_PAUSE_MS = 400;
+const LIST_TIMEOUT_MS = 15_000;
 const TAB_SILENT_MS = 180_000;
+/** How long a stream may carry what nobody watches any more: who goes from one session to the next needs a new one anyway. */
+const SHRINK_MS = 5_000;
 
 export type ToFeed =
   | { kind: "watch"; sessions: string[] }
-  | { kind: "ping" }
-  | { kind: "nudge" }
+  // These two say what is watched, for a feed that has taken the tab for gone.
+  | { kind: "ping"; sessions: string[] }
+  | { kind: "nudge"; sessions: string[] }
   | { kind: "again" }
   | { kind: "relist" }
-  | { kind: "bye" };
+  /** A tab that may come back is only forgotten. */
+  | { kind: "bye"; back: boolean };
 
 export type FromFeed =
   | { kind: "events"; session: string; events: Event[] }
@@ -28,10 +33,14 @@ export type LinkState = "connecting" | "live" | "lost" | "unauthorized";
 
 export interface Tab {
   send(message: FromFeed): void;
+  /** Nothing is sent to it any more. */
+  close?(): void;
 }
 
 interface Watcher {
   sessions: string[];
+  /** What it has asked for, with those that turned out to be gone. */
+  asked: string;
   heardAt: number;
 }
 
@@ -43,8 +52,9 @@ export class Feed {
   private link: LinkState = "connecting";
   private lastEventAt = Date.now();
   private list: FromFeed | null = null;
-  private listTimer: ReturnType<typeof setTimeout> | null = null;
-  private listWanted = false;
+  private readonly lists = new Refresher(() => this.fetchList());
+  private shrinking: ReturnType<typeof setTimeout> | null = null;
+  private sweptAt = Date.now();
 
   constructor() {
     this.open();
@@ -57,10 +67,12 @@ export class Feed {
       events: (events) => {
         this.lastEventAt = Date.now();
         this.tell({ kind: "changes", events });
-        this.wantList();
+        this.lists.want();
+        // A stream of ended sessions is over, but they can still be renamed, labelled and archived.
+        if (this.watching?.state === "ended" && events.some((event) => this.watched.includes(event.session_id))) this.restart();
       },
       state: (state) => {
-        if (state === "live") this.wantList();
+        if (state === "live") this.lists.hurry();
         this.relink();
       },
     });
@@ -73,10 +85,11 @@ export class Feed {
     this.changes = null;
     this.watching?.close();
     this.watching = null;
+    this.lists.stop();
   }
 
   join(tab: Tab): void {
-    this.tabs.set(tab, { sessions: [], heardAt: Date.now() });
+    this.tabs.set(tab, { sessions: [], asked: "", heardAt: Date.now() });
     tab.send({ kind: "link", state: this.link, at: this.lastEventAt });
     if (this.list) tab.send(this.list);
   }
@@ -84,23 +97,41 @@ export class Feed {
   hear(tab: Tab, message: ToFeed): void {
     if (message.kind === "bye") {
       this.tabs.delete(tab);
+      if (!message.back) tab.close?.();
+      this.shrinkLater();
       return;
     }
-    // A tab that was frozen and taken for gone is back as soon as it speaks.
-    const watcher = this.tabs.get(tab) ?? { sessions: [], heardAt: 0 };
+    const known = this.tabs.has(tab);
+    // A tab that was frozen and taken for gone is back as soon as it speaks, and has missed everything since.
+    if (!known) this.join(tab);
+    const watcher = this.tabs.get(tab)!;
     watcher.heardAt = Date.now();
-    this.tabs.set(tab, watcher);
-    if (message.kind === "watch") {
-      watcher.sessions = message.sessions;
-      if (message.sessions.length) this.restart();
-    } else if (message.kind === "again") {
-      this.restart();
-    } else if (message.kind === "relist") {
-      this.wantList();
-    } else if (message.kind === "nudge") {
+    if ("sessions" in message) this.watch(watcher, message.sessions, !known || message.kind === "watch");
+    if (message.kind === "again") this.restart();
+    else if (message.kind === "relist") this.lists.want();
+    else if (message.kind === "nudge") {
       this.changes?.nudge();
       this.watching?.nudge();
     }
+  }
+
+  private watch(watcher: Watcher, sessions: string[], anew: boolean): void {
+    if (!anew && sessions.join() === watcher.asked) return;
+    watcher.sessions = sessions;
+    watcher.asked = sessions.join();
+    if (sessions.length) this.restart();
+    else this.shrinkLater();
+  }
+
+  private wanted(): string[] {
+    return [...new Set([...this.tabs.values()].flatMap((watcher) => watcher.sessions))];
+  }
+
+  private shrinkLater(): void {
+    this.shrinking ??= setTimeout(() => {
+      this.shrinking = null;
+      if (this.watching && this.wanted().length < this.watched.length) this.restart();
+    }, SHRINK_MS);
   }
 
   private tell(message: FromFeed): void {
@@ -108,11 +139,12 @@ export class Feed {
   }
 
   private restart(): void {
-    const wanted = [...new Set([...this.tabs.values()].flatMap((watcher) => watcher.sessions))];
+    const wanted = this.wanted();
     this.watching?.close();
     this.watched = wanted;
     this.watching = null;
-    if (wanted.length) {
+    // Who has let go of the connections gets them with `open`.
+    if (wanted.length && this.changes) {
       this.watching = new Stream(`/api/events?sessions=${wanted.map(encodeURIComponent).join(",")}`, {
         events: (events) => this.pass(events),
         state: (state) => {
@@ -140,13 +172,17 @@ export class Feed {
 
   /** One session that is gone must not take the others with it. */
   private async findMissing(): Promise<void> {
+    const stream = this.watching;
+    let found = false;
     for (const session of this.watched) {
       const answer = await fetch(`/api/sessions/${encodeURIComponent(session)}/queue`).catch(() => null);
       if (answer?.status !== 404) continue;
+      found = true;
       for (const watcher of this.tabs.values()) watcher.sessions = watcher.sessions.filter((one) => one !== session);
       this.tell({ kind: "missing", session });
     }
-    this.restart();
+    // If all are there after all, the stream finds out by itself, after a pause.
+    if (found && this.watching === stream) this.restart();
   }
 
   private relink(): void {
@@ -161,32 +197,23 @@ export class Feed {
     this.tell({ kind: "link", state: link, at: this.lastEventAt });
   }
 
-  private wantList(): void {
-    this.listWanted = true;
-    if (this.listTimer) return;
-    void this.fetchList();
-    this.listTimer = setTimeout(() => {
-      this.listTimer = null;
-      if (this.listWanted) this.wantList();
-    }, LIST_PAUSE_MS);
-  }
-
-  private async fetchList(): Promise<void> {
-    this.listWanted = false;
-    try {
-      const answer = await fetch(`/api/sessions?archived=false&limit=${LIST_LIMIT}`);
-      if (!answer.ok) return;
-      const found = (await answer.json()) as { sessions: Session[]; next_cursor: string | null };
-      this.list = { kind: "sessions", sessions: found.sessions, cursor: found.next_cursor };
-      this.tell(this.list);
-    } catch {
-      // The stream notices too, and asks again when it is back.
-    }
+  private async fetchList(): Promise<boolean> {
+    const answer = await fetch(`/api/sessions?archived=false&limit=${LIST_LIMIT}`, { signal: AbortSignal.timeout(LIST_TIMEOUT_MS) });
+    if (!answer.ok) return answer.status === 401;
+    const found = (await answer.json()) as { sessions: Session[]; next_cursor: string | null };
+    this.list = { kind: "sessions", sessions: found.sessions, cursor: found.next_cursor };
+    this.tell(this.list);
+    return true;
   }
 
   private forgetSilentTabs(): void {
+    const slept = Date.now() - this.sweptAt > TAB_SILENT_MS;
+    this.sweptAt = Date.now();
     for (const [tab, watcher] of this.tabs) {
-      if (Date.now() - watcher.heardAt > TAB_SILENT_MS) this.tabs.delete(tab);
+      // After a sleep nobody could have spoken: each gets its time again.
+      if (slept) watcher.heardAt = Date.now();
+      else if (Date.now() - watcher.heardAt > TAB_SILENT_MS) this.tabs.delete(tab);
     }
+    this.shrinkLater();
   }
 }

@@ -24,32 +24,48 @@ function hear(message: FromFeed): void {
 
 export function connect(): void {
   if (speak) return;
-  if (typeof SharedWorker === "function") {
-    const worker = new SharedWorker(new URL("./worker.ts", import.meta.url), { type: "module", name: `perdure ${__BUILD__}` });
-    worker.port.onmessage = (event: MessageEvent<FromFeed>) => hear(event.data);
-    speak = (message) => worker.port.postMessage(message);
-    worker.port.start();
-  } else {
-    const feed = new Feed();
-    const tab = { send: (message: FromFeed) => queueMicrotask(() => hear(message)) };
-    feed.join(tab);
-    speak = (message) => feed.hear(tab, message);
-    document.addEventListener("visibilitychange", () => {
-      if (document.visibilityState === "visible") feed.open();
-      else feed.close();
-    });
-  }
+  speak = shared() ?? own();
   speak({ kind: "watch", sessions: watched });
-  setInterval(() => speak?.({ kind: "ping" }), PING_MS);
-  const nudge = () => speak?.({ kind: "nudge" });
+  setInterval(() => speak?.({ kind: "ping", sessions: watched }), PING_MS);
   addEventListener("online", nudge);
   document.addEventListener("visibilitychange", () => {
     if (document.visibilityState === "visible") nudge();
   });
-  addEventListener("pagehide", () => speak?.({ kind: "bye" }));
+  addEventListener("pagehide", (event) => speak?.({ kind: "bye", back: event.persisted }));
   addEventListener("pageshow", (event) => {
     if (event.persisted) speak?.({ kind: "watch", sessions: watched });
   });
+}
+
+/** The browser's one feed for all tabs; null if there is none. */
+function shared(): typeof speak {
+  if (typeof SharedWorker !== "function") return null;
+  try {
+    const worker = new SharedWorker(new URL("./worker.ts", import.meta.url), { type: "module", name: `perdure ${__BUILD__}` });
+    worker.port.onmessage = (event: MessageEvent<FromFeed>) => hear(event.data);
+    // Its script could not be had or run, so that nothing will ever come from it.
+    worker.onerror = () => {
+      worker.port.close();
+      speak = own();
+      speak({ kind: "watch", sessions: watched });
+    };
+    worker.port.start();
+    return (message) => worker.port.postMessage(message);
+  } catch {
+    return null;
+  }
+}
+
+/** A feed of this tab's own. */
+function own(): (message: ToFeed) => void {
+  const feed = new Feed();
+  const tab = { send: (message: FromFeed) => queueMicrotask(() => hear(message)) };
+  feed.join(tab);
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "visible") feed.open();
+    else feed.close();
+  });
+  return (message) => feed.hear(tab, message);
 }
 
 export function watch(sessions: string[]): void {
@@ -69,5 +85,5 @@ export function relist(): void {
 }
 
 export function nudge(): void {
-  speak?.({ kind: "nudge" });
+  speak?.({ kind: "nudge", sessions: watched });
 }

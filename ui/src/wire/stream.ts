@@ -9,6 +9,11 @@ const FIRST_RETRY_MS = 150;
 const LAST_RETRY_MS = 1000;
 /** The server shows a sign of life every 15 s. */
 const SILENCE_MS = 40_000;
+/** After a sleep, what has been silent for longer than a sign of life takes is dead. */
+const SIGN_OF_LIFE_MS = 16_000;
+const WATCH_MS = 5_000;
+const HEADERS_MS = 4_000;
+const PATIENCE_MS = 1_000;
 
 export type StreamState = "connecting" | "live" | "lost" | "unauthorized" | "missing" | "ended";
 
@@ -25,6 +30,8 @@ export class Stream {
   private retryMs = FIRST_RETRY_MS;
   private wakeUp: () => void = () => {};
   private lastByteAt = Date.now();
+  /** When the request was made that has no answer yet. */
+  private askedAt: number | null = null;
 
   constructor(
     private readonly url: string,
@@ -41,7 +48,8 @@ export class Stream {
 
   /** The network or the machine is back: look at once instead of waiting. */
   nudge(): void {
-    if (this.state === "live" && Date.now() - this.lastByteAt > SILENCE_MS / 2) this.abort.abort();
+    const now = Date.now();
+    if (this.askedAt !== null ? now - this.askedAt > PATIENCE_MS : this.state === "live" && now - this.lastByteAt > SILENCE_MS / 2) this.abort.abort();
     this.retryMs = FIRST_RETRY_MS;
     this.wakeUp();
   }
@@ -57,7 +65,8 @@ export class Stream {
       this.abort = new AbortController();
       const outcome = await this.connect().catch(() => "lost" as const);
       if (this.closed) return;
-      this.set(outcome);
+      // The server closed it in good order: whether it is gone or has nothing more to say shows when it is asked again.
+      this.set(outcome === "closed" ? "connecting" : outcome);
       if (outcome === "ended") return;
       const wait = outcome === "unauthorized" || outcome === "missing" ? 30_000 : this.retryMs;
       this.retryMs = Math.min(LAST_RETRY_MS, this.retryMs * 2);
@@ -75,12 +84,25 @@ export class Stream {
     });
   }
 
-  private async connect(): Promise<"lost" | "unauthorized" | "missing" | "ended"> {
-    const answer = await fetch(this.url, {
-      headers: this.position ? { "last-event-id": this.position } : {},
-      signal: this.abort.signal,
-      cache: "no-store",
-    });
+  /** The answer's head, for which nobody waits long: the server is near. */
+  private async ask(): Promise<Response> {
+    const abort = this.abort;
+    const timer = setTimeout(() => abort.abort(), HEADERS_MS);
+    this.askedAt = Date.now();
+    try {
+      return await fetch(this.url, {
+        headers: this.position ? { "last-event-id": this.position } : {},
+        signal: abort.signal,
+        cache: "no-store",
+      });
+    } finally {
+      clearTimeout(timer);
+      this.askedAt = null;
+    }
+  }
+
+  private async connect(): Promise<"lost" | "closed" | "unauthorized" | "missing" | "ended"> {
+    const answer = await this.ask();
     if (answer.status === 204) return "ended";
     if (answer.status === 401) return "unauthorized";
     if (answer.status === 404) return "missing";
@@ -93,15 +115,23 @@ export class Stream {
     this.retryMs = FIRST_RETRY_MS;
     this.lastByteAt = Date.now();
     this.set("live");
-    const watch = setInterval(() => {
-      if (Date.now() - this.lastByteAt > SILENCE_MS) this.abort.abort();
-    }, 5_000);
+    const watch = this.watchSilence();
     try {
       await this.read(answer.body);
     } finally {
       clearInterval(watch);
     }
-    return "lost";
+    return "closed";
+  }
+
+  private watchSilence(): ReturnType<typeof setInterval> {
+    let looked = Date.now();
+    return setInterval(() => {
+      const now = Date.now();
+      const slept = now - looked > 2 * WATCH_MS;
+      looked = now;
+      if (now - this.lastByteAt > (slept ? SIGN_OF_LIFE_MS : SILENCE_MS)) this.abort.abort();
+    }, WATCH_MS);
   }
 
   private async read(body: ReadableStream<Uint8Array>): Promise<void> {

@@ -29,6 +29,10 @@ export interface TurnInfo {
   context: "live" | "resumed" | "fresh";
   context_reason: string;
   input_bytes: number | null;
+  model?: string | null;
+  catch_up?: number;
+  digested?: number;
+  left_out?: number;
 }
 
 export interface ConfigOption {
@@ -68,6 +72,8 @@ export interface Session {
   commands?: Command[] | null;
   error: string | null;
   parent: string | null;
+  /** How often what was said was changed. */
+  revision?: number;
   limits: { [key: string]: Json };
   queue_length: number;
   pending_prompts: number;
@@ -97,6 +103,7 @@ export interface Message {
   at: string;
   attachments?: Attachment[];
   edited_at?: string;
+  origin?: "agent";
 }
 
 export interface Diff {
@@ -125,6 +132,7 @@ export interface ToolPart {
   ended_at?: string;
   content?: string;
   diff?: Diff[];
+  locations?: { path: string; line?: number }[];
   is_error?: boolean;
 }
 
@@ -146,6 +154,11 @@ export interface ResolvedPart {
   outcome: string;
   delivered: boolean;
   at?: string;
+  /** Of the prompt, which is no longer there. */
+  title?: string;
+  kind?: Prompt["kind"];
+  /** What the person said to a denial. */
+  reason?: string;
   questions?: Question[];
   answers?: Record<string, string | string[]> | null;
 }
@@ -156,7 +169,7 @@ export interface AskedPart {
 }
 
 export interface NoticePart {
-  type: "error" | "system" | "context_fallback" | "driver_fallback" | "history_shortened";
+  type: "error" | "system" | "context_fallback" | "history_shortened";
   message?: string;
   reason?: string;
   code?: string;
@@ -199,6 +212,8 @@ export interface Queued {
   text: string;
   agent?: string | null;
   queued_at?: string;
+  /** It interrupts, and so goes before those that wait. */
+  first?: boolean;
 }
 
 export interface Agent {

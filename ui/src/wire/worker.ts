@@ -6,7 +6,7 @@ const feed = new Feed();
 
 (self as unknown as { onconnect: (event: MessageEvent) => void }).onconnect = (event) => {
   const port = event.ports[0]!;
-  const tab: Tab = { send: (message) => port.postMessage(message) };
+  const tab: Tab = { send: (message) => port.postMessage(message), close: () => port.close() };
   feed.join(tab);
   port.onmessage = (message: MessageEvent<ToFeed>) => feed.hear(tab, message.data);
 };

@@ -1,0 +1,93 @@
+// Which notifications there are: a short wait before each, so that what is seen in another tab or already over is never
+// shown, and one that is no longer true is taken away. Above: telling.ts gives it events and shows what it says. Below:
+// nothing but timers, and a channel between the tabs of a browser.
+
+import type { Event } from "../wire/types";
+
+/** Long enough for another tab to say that it shows it, and for the rest of what was missed to come. */
+const WAIT_MS = 500;
+const REMEMBERED = 200;
+
+/** What tabs tell each other: a person looks at this session, and so at this in it. */
+export interface Seen {
+  session: string;
+  key?: string;
+}
+
+export interface Note {
+  close(): void;
+}
+
+interface Entry {
+  session: string;
+  timer: ReturnType<typeof setTimeout>;
+  note: Note | null;
+}
+
+export interface Surroundings {
+  looking(session: string): boolean;
+  show(event: Event, words: string, key: string): Promise<Note | null>;
+  tell(seen: Seen): void;
+}
+
+export class Notes {
+  private readonly entries = new Map<string, Entry>();
+  private readonly over = new Set<string>();
+
+  constructor(private readonly around: Surroundings) {}
+
+  hear(event: Event): void {
+    const session = event.session_id;
+    if (event.type === "prompt_resolved") this.finish(`${session} ${event.prompt_id}`);
+    // The next turn: nobody needs to be told that the one before it is over.
+    if (event.type === "turn_start") this.withdraw(`${session} turn`);
+    const words = wordsOf(event);
+    if (!words) return;
+    const key = event.type === "pending_prompt" ? `${session} ${event.prompt_id}` : `${session} turn`;
+    const once = event.type === "pending_prompt" ? key : `${key} ${event.turn}`;
+    if (this.around.looking(session)) this.around.tell({ session, key: once });
+    else if (!this.over.has(once)) this.wait(event, words, key);
+  }
+
+  /** A person looks at this session, here or in another tab. */
+  seen({ session, key }: Seen): void {
+    if (key) this.remember(key);
+    for (const [known, entry] of this.entries) if (entry.session === session) this.withdraw(known);
+  }
+
+  private wait(event: Event, words: string, key: string): void {
+    this.withdraw(key);
+    const entry: Entry = { session: event.session_id, note: null, timer: setTimeout(() => void this.show(event, words, key, entry), WAIT_MS) };
+    this.entries.set(key, entry);
+  }
+
+  private async show(event: Event, words: string, key: string, entry: Entry): Promise<void> {
+    const note = await this.around.show(event, words, key);
+    if (this.entries.get(key) === entry) entry.note = note;
+    else note?.close();
+  }
+
+  private finish(key: string): void {
+    this.remember(key);
+    this.withdraw(key);
+  }
+
+  private remember(key: string): void {
+    this.over.add(key);
+    if (this.over.size > REMEMBERED) this.over.delete(this.over.values().next().value!);
+  }
+
+  private withdraw(key: string): void {
+    const entry = this.entries.get(key);
+    if (!entry) return;
+    this.entries.delete(key);
+    clearTimeout(entry.timer);
+    entry.note?.close();
+  }
+}
+
+export function wordsOf(event: Event): string | null {
+  if (event.type === "pending_prompt") return `Waiting for you: ${event.title || event.questions?.[0]?.question || "a prompt"}`;
+  if (event.type !== "turn_end" || event.stop_reason === "cancelled") return null;
+  return event.stop_reason === "end_turn" ? "The turn is done." : "The turn failed.";
+}

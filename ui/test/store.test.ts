@@ -1,0 +1,90 @@
+// The store of a session: turns that could not be fetched are fetched again, by itself and when the server is back.
+
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Event } from "../src/wire/types";
+import golden from "./golden.json";
+
+const events = golden.events as unknown as Event[];
+const edit = events.find((event) => event.type === "history_changed" && event.change === "edit")!;
+const moments = golden.moments as unknown as { snapshot: Event; transcript: { turn: number }[] }[];
+const moment = moments.find((one) => one.snapshot.seq === edit.seq - 1)!;
+
+let asked: string[];
+let answer: () => Response | Promise<Response>;
+const transcript = (revision = 0) => new Response(JSON.stringify({ seq: moment.snapshot.seq, revision, turns: moment.transcript }));
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  asked = [];
+  answer = () => transcript();
+  vi.stubGlobal("document", Object.assign(new EventTarget(), { visibilityState: "visible" }));
+  vi.stubGlobal("requestAnimationFrame", (run: () => void) => setTimeout(run, 16));
+  vi.stubGlobal("fetch", async (url: string) => {
+    asked.push(url);
+    return answer();
+  });
+  vi.resetModules();
+});
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+const pass = (ms: number) => vi.advanceTimersByTimeAsync(ms);
+async function opened() {
+  const { SessionStore } = await import("../src/state/store");
+  const store = new SessionStore("s");
+  store.subscribe(() => {});
+  store.hear([moment.snapshot]);
+  await pass(50);
+  return store;
+}
+
+describe("older turns", () => {
+  it("are fetched", async () => {
+    const store = await opened();
+    expect(asked).toEqual(["/api/sessions/s/transcript?from_turn=1&to_turn=2"]);
+    expect(store.earlier).toBe(0);
+  });
+
+  it("that could not be had are fetched again, though nothing happens in the session", async () => {
+    answer = () => Promise.reject(new TypeError("Failed to fetch"));
+    const store = await opened();
+    expect(store.trouble).toMatch(/can't be reached/);
+    expect(store.earlier).toBe(2);
+    const before = store.state;
+    answer = () => transcript();
+    await pass(1_100);
+    expect(store.earlier).toBe(0);
+    expect(store.trouble).toBe("");
+    expect(store.state).not.toBe(before);
+  });
+
+  it("that could not be had are fetched at once when the server is back, or when they are asked for", async () => {
+    for (const back of ["retry", "loadEarlier"] as const) {
+      answer = () => new Response("", { status: 500 });
+      const store = await opened();
+      await pass(20_000);
+      expect(store.earlier).toBe(2);
+      answer = () => transcript();
+      void store[back]();
+      await pass(10);
+      expect(store.earlier).toBe(0);
+    }
+  });
+
+  it("are not taken as they were before a change that is known", async () => {
+    let reply: (answer: Response) => void = () => {};
+    answer = () => new Promise((resolve) => (reply = resolve));
+    const store = await opened();
+    store.hear([edit]);
+    await pass(50);
+    answer = () => transcript(1);
+    reply(transcript(0));
+    await pass(10);
+    expect(store.earlier).toBe(2);
+    await pass(1_100);
+    expect(store.earlier).toBe(0);
+    expect(store.revision).toEqual({ revision: 1 });
+  });
+});
