@@ -69,14 +69,17 @@ class Stage:
         self._installed = installed
         self._make_server = make_server
         self._recorder = Path(recorder.__file__)
+        self._hides = False
         self.server = self._make_server(self._config(""))
 
     # Setting up ----------------------------------------------------------------------------------------------------
 
-    def _config(self, project: str, env: dict[str, str] | None = None) -> str:
-        argv, own = self._command()
-        command = [sys.executable, str(self._recorder), str(self.records), *argv]
-        shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in {**own, **(env or {})}.items())
+    def _config(self, project: str) -> str:
+        argv, env = self._command()
+        # Another command line, and so another program: what was learnt of the one that can resume is not this one's.
+        hides = [recorder.HIDES] if self._hides else []
+        command = [sys.executable, str(self._recorder), str(self.records), *hides, *argv]
+        shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in env.items())
         lines = f'driver = "{self.family.driver}"\ncommand = {json.dumps(command)}\nenv = {{ {shown} }}\n'
         here = f'[projects.here]\npath = "{self.workdir}"\n{project}\n'
         agents = f"[agents.first]\n{lines}[agents.second]\n{lines}"
@@ -98,10 +101,15 @@ class Stage:
         }
         return self._installed.argv, env
 
-    def set_up(self, project: str = "", **env: str) -> None:
+    def hide_resume(self) -> None:
+        """The program looks like one that can't open a session again."""
+        self._hides = True
+        self.set_up()
+
+    def set_up(self, project: str = "") -> None:
         """Other settings, and a server that knows them."""
         self.server.stop()
-        (self.server.data / "perdure.toml").write_text(self._config(project, env))
+        (self.server.data / "perdure.toml").write_text(self._config(project))
         self.server.restart()
 
     def move_the_program(self) -> None:

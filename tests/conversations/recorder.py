@@ -1,7 +1,7 @@
 """Stands before an agent's program and writes down how it was started and what it was given, line by line.
 
-`python recorder.py FOLDER PROGRAM ARGUMENTS ...`: a file for each start. It changes nothing but for `HIDES_RESUME`,
-with which the program looks like one that can't open a session again.
+`python recorder.py FOLDER PROGRAM ARGUMENTS ...`: a file for each start. It changes nothing but for `--hides-resume`
+before the program, with which that looks like one that can't open a session again.
 """
 
 import json
@@ -13,12 +13,14 @@ import threading
 import uuid
 from typing import BinaryIO
 
+HIDES = "--hides-resume"
 HIDDEN = ((b'"loadSession":true', b'"loadSession":false'), (b'"resume":{}', b'"other":{}'), (b"--resume", b"--other"))
 
 
 def main() -> int:
     folder, *command = sys.argv[1:]
-    hides = "HIDES_RESUME" in os.environ
+    hides = command[0] == HIDES
+    command = command[hides:]
     asked = command[-1:] in (["--version"], ["--help"])
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE if hides else None)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())

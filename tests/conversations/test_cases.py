@@ -195,7 +195,7 @@ def test_a_refused_session_is_asked_for_once_and_then_all_is_told(stage: Stage) 
 
 
 def test_an_agent_that_can_not_resume_is_never_asked_to_and_always_told_all(stage: Stage) -> None:
-    stage.set_up(HIDES_RESUME="1")
+    stage.hide_resume()
     session = stage.session()
     stage.say(session, "say one")
     starts_over(stage, session, "say two", ["say one"], "agent_cannot_resume")
