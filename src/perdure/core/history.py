@@ -14,27 +14,14 @@ from perdure.core import events as ev
 from perdure.core.answers import title_of
 from perdure.core.decision import Decision
 from perdure.core.errors import Refused
+from perdure.core.observe import CONTENT
 from perdure.core.scope import cut, touched, turns_of
 from perdure.core.state import Queued
 from perdure.core.turns import detach, start_turn
 
 Text = ev.AssistantText | ev.AssistantThinking
 _TEXT = (ev.AssistantText, ev.AssistantThinking)
-TOLD = (
-    ev.UserMessage,
-    ev.TurnStart,
-    ev.AssistantText,
-    ev.AssistantThinking,
-    ev.ToolUse,
-    ev.ToolUpdate,
-    ev.ToolResult,
-    ev.Plan,
-    ev.PendingPrompt,
-    ev.PromptResolved,
-    ev.System,
-    ev.Error,
-    ev.TurnEnd,
-)
+TOLD = (ev.UserMessage, ev.TurnStart, *CONTENT, ev.PromptResolved, ev.System, ev.Error, ev.TurnEnd)
 """What a new session takes over of a turn: what people see of it, and nothing of the process behind it."""
 
 
