@@ -104,6 +104,13 @@ class RequestLog:
                 raise AssertionError(f"no such request within {timeout_s} s, but {self._all}")
             return found[0]
 
+    def outcomes(self, timeout_s: float = WAIT_S) -> list[str | None]:
+        """How those that asked the model ended, once all have: a client has its answer a moment before it is noted."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: all(one.outcome for one in self._all if one.asks), timeout_s):
+                raise AssertionError(f"not all have ended within {timeout_s} s: {self._all}")
+            return [request.outcome for request in self._all if request.asks]
+
 
 def user_texts(request: Request) -> list[str]:
     """What the person said, as this request tells it to the model: oldest first."""

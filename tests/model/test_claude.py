@@ -148,7 +148,7 @@ def test_an_invalid_request_fails_the_turn_and_not_the_process(claude: ClaudePro
 
 def test_a_stream_that_is_cut_is_fetched_again(claude: ClaudeProcess, model: ModelServer) -> None:
     assert claude.turn("say half\ncut\nsay whole")["result"] == "half\nwhole"
-    assert [request.outcome for request in model.log.asked] == ["cut", "answered"]
+    assert model.log.outcomes() == ["cut", "answered"]
 
 
 def test_an_interrupt_ends_the_answer_in_the_middle(claude: ClaudeProcess, model: ModelServer) -> None:
