@@ -173,7 +173,7 @@ class Sessions:
         for found in page.found:
             entry = msgspec.json.decode(found.public)
             if found.snippet is not None:
-                entry["snippet"] = found.snippet
+                entry.update(snippet=found.snippet, snippet_turn=found.snippet_turn)
             shown.append(entry)
         return shown, page.next_cursor
 

@@ -30,7 +30,7 @@ const Inspector = whenNeeded(() => import("../views/inspector"));
 function viewOf(route: Route): ReactNode {
   switch (route.view) {
     case "session":
-      return <SessionView key={route.id} id={route.id} />;
+      return <SessionView key={route.id} id={route.id} place={route.place} />;
     case "inspector":
       return <Inspector key={route.id} id={route.id} />;
     case "inbox":

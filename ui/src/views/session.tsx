@@ -3,7 +3,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "react";
 import { Button, Link } from "../parts/button";
-import { pathOf, go } from "../shell/router";
+import { pathOf, go, type Place } from "../shell/router";
 import { attempt } from "../shell/toast";
 import { register } from "../shell/commands";
 import { useAgents } from "../state/lists";
@@ -25,7 +25,7 @@ import { interrupt } from "./working";
 
 const TWICE_MS = 1500;
 
-export function SessionView({ id }: { id: string }) {
+export function SessionView({ id, place }: { id: string; place: Place | null }) {
   const store = useMemo(() => storeOf(id), [id]);
   const { session, prompts, queue, commands, gone } = useHead(store);
   const composer = useRef<ComposerHandle>(null);
@@ -101,7 +101,7 @@ export function SessionView({ id }: { id: string }) {
         <p className="sr-only" role="status">{prompt ? `Waiting for you: ${prompt.title}` : session ? ATTENTION_WORDS[attention(session)] : ""}</p>
         <SessionHeader id={id} session={session} panel={panel} onPanel={() => setPanel(!panel)} />
         {session ? (
-          <Conversation key={id} ref={conversation} store={store} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
+          <Conversation key={id} ref={conversation} store={store} place={place} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
         ) : (
           <div className="flex-1" aria-busy="true" />
         )}
@@ -133,7 +133,7 @@ export function SessionView({ id }: { id: string }) {
           />
         </div>
       </div>
-      <Aside store={store} shown={panel} onClose={() => setPanel(false)} onTurn={(turn) => conversation.current?.toTurn(turn)} />
+      <Aside store={store} shown={panel} onClose={() => setPanel(false)} />
     </div>
   );
 }

@@ -8,6 +8,7 @@ import { copyText } from "../parts/copy";
 import { Icon } from "../parts/icons";
 import { Prose } from "../parts/markdown";
 import { Menu, type MenuItem } from "../parts/menu";
+import { pathOfTurn } from "../shell/router";
 import type { Turn } from "../state/session";
 import { contextReason, CONTEXT_WORDS, count, duration, exact, money, plural, STOP_WORDS } from "../text/words";
 import { at } from "../wire/api";
@@ -32,6 +33,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, sessio
   const first = lines.slice(0, SHOWN_LINES).join("\n").slice(0, SHOWN_CHARS) + " …";
   const items: MenuItem[] = [
     { label: "Copy", icon: "copy", run: () => void copyText(message.text) },
+    { label: "Copy link", icon: "link", hint: "To this turn, for a browser that is signed in", run: () => void copyText(location.origin + pathOfTurn(session, turn.turn)) },
     { label: "Edit in place", icon: "pencil", hint: "Changes what was said; later turns stay", disabled: busy, run: () => setEditing(message.text) },
     { label: "Retry from here", icon: "retry", hint: "Takes this turn and all after it back, and sends it again", disabled: busy, run: () => actions.retry(turn) },
     { label: "Rewind to before this", icon: "undo", hint: "Takes this turn and all after it back", disabled: busy, run: () => actions.rewind(turn) },

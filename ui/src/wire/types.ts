@@ -82,6 +82,8 @@ export interface Session {
   last_line?: string;
   turns?: TurnInfo[];
   snippet?: string;
+  /** Null: of the title. */
+  snippet_turn?: number | null;
 }
 
 export interface Command {

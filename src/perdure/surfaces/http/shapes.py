@@ -141,6 +141,8 @@ class FoundSession(ListedSession, kw_only=True):
     """The end of what was last said."""
     snippet: str | None = None
     """Where the words that were searched for stand, in brackets."""
+    snippet_turn: int | None = None
+    """The turn that it is of; null if only the title has the words."""
 
 
 class SessionList(Struct):
