@@ -159,6 +159,29 @@ def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
     person.sees("say drei")
 
 
+def test_a_turn_is_tried_again_or_forked_with_another_agent(person: Person) -> None:
+    session = person.start("say one")
+    person.is_idle()
+    person.send("say two")
+    person.sees("Turn 2")
+    person.is_idle()
+    person.turn_menu(2, "With another agent")
+    dialog = person.page.get_by_role("dialog", name="Turn 2 with another agent")
+    expect(dialog.get_by_role("radio", name="rehearsal", exact=True)).to_have_count(0)
+    dialog.get_by_role("radio", name="rehearsal-stream").check()
+    dialog.get_by_role("button", name="Retry from here").click()
+    expect(person.log.get_by_role("group", name="Turn 3")).to_contain_text("rehearsal-stream")
+    person.is_idle()
+    shown = [(turn["message"]["text"], turn["agent"]) for turn in person.server.transcript(session)]
+    assert shown == [("say one", "rehearsal"), ("say two", "rehearsal-stream")]
+    person.turn_menu(1, "With another agent")
+    person.page.get_by_role("dialog").get_by_role("radio", name="rehearsal-stream").check()
+    person.page.get_by_role("dialog").get_by_role("button", name="Fork from here").click()
+    expect(person.page).not_to_have_url(re.compile(session))
+    expect(person.page.get_by_role("button", name="Agent: rehearsal-stream")).to_be_visible()
+    expect(person.log.get_by_role("article")).to_have_count(1)
+
+
 def test_the_badge_says_how_a_turn_began_and_fresh_can_be_asked_for(person: Person) -> None:
     person.start("say one")
     person.is_idle()

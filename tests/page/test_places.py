@@ -1,4 +1,4 @@
-"""A place in a session: a search hit, a turn of the outline, a link that somebody sent. It is gone to, shown and marked."""
+"""A place in a session: a search hit, a turn of the outline, a link that somebody sent. It is shown and marked."""
 
 import re
 from typing import Any

@@ -92,7 +92,7 @@ def match_expression(text: str) -> str:
 
 
 def _snippets(connection: sqlite3.Connection, match: str, keys: list[int]) -> dict[int, tuple[str, int | None]]:
-    """The best place of each session, and its turn. Snippets are made for these places only: they cost more than finding."""
+    """The best place of each session, and its turn. Snippets are made for these only: they cost more than finding."""
     best = connection.execute(_BEST, (match, _array(keys))).fetchall()
     session_of = {phrase_key: (session_key, turn or None) for session_key, phrase_key, turn, _ in best}
     places = connection.execute(_SNIPPETS, (SNIPPET_WORDS, match, _array(list(session_of)))).fetchall()

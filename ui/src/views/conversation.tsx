@@ -79,7 +79,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
           </div>
         );
       case "message":
-        return <MessageRow turn={row.turn} actions={actions} busy={busy || state.session?.state === "ended"} session={state.id} />;
+        return <MessageRow turn={row.turn} actions={actions} busy={busy} ended={state.session?.state === "ended"} session={state.id} />;
       case "separator":
         return <Separator turn={row.turn} />;
       case "block":

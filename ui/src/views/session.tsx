@@ -12,14 +12,16 @@ import { attention, ATTENTION_WORDS } from "../state/sessions";
 import { storeOf, useHead } from "../state/store";
 import { at, patch, post, query } from "../wire/api";
 import { watch } from "../wire/link";
-import type { Agent, ConfigOption, Session, ToolPart } from "../wire/types";
+import type { ConfigOption, Session, ToolPart } from "../wire/types";
 import { useStill } from "./answering";
+import { agentChoices, AnotherAgent } from "./agentchoice";
 import { Aside } from "./aside";
 import { Chip, Composer, type ComposerHandle } from "./composer";
 import { Conversation, type ConversationHandle } from "./conversation";
 import { answerByKey, PromptCard } from "./prompt";
 import { QueueList } from "./queue";
 import { sayPlan, SessionHeader } from "./sessionheader";
+import type { Turn } from "../state/session";
 import type { TurnActions } from "./turnrows";
 import { interrupt } from "./working";
 
@@ -35,6 +37,9 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   const [nextAgent, setNextAgent] = useState<string | null>(null);
   const [panel, setPanel] = useState(false);
   const [escaped, setEscaped] = useState(0);
+  const [elsewhere, setElsewhere] = useState<Turn | null>(null);
+  const agents = useAgents().value.agents;
+  const others = agentChoices(agents).filter((choice) => !choice.disabled).length > 1;
 
   useEffect(() => {
     watch([id]);
@@ -74,14 +79,15 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   const actions = useMemo<TurnActions>(
     () => ({
       edit: async (turn, text) => (await attempt(patch(at(id, `/messages/${encodeURIComponent(turn.message!.message_id)}`), { text, ...store.revision }))) !== undefined,
-      retry: (turn, text) => void attempt(post(at(id, "/retry"), { turn: turn.turn, ...(text ? { text } : {}), ...store.revision })),
+      retry: (turn, text, agent) => void attempt(post(at(id, "/retry"), { turn: turn.turn, ...(text ? { text } : {}), ...(agent ? { agent } : {}), ...store.revision })),
       rewind: (turn) => {
         const text = turn.message?.text ?? "";
         void attempt(post(at(id, "/rewind"), { turn: turn.turn, ...store.revision })).then((done) => done !== undefined && composer.current?.put(text));
       },
-      fork: (turn) => void attempt(post<Session>(at(id, "/fork"), { turn: turn.turn })).then((made) => made && go(pathOf(made.id))),
+      fork: (turn, agent) => void attempt(post<Session>(at(id, "/fork"), { turn: turn.turn, ...(agent ? { agent } : {}) })).then((made) => made && go(pathOf(made.id))),
+      another: others ? setElsewhere : null,
     }),
-    [id, store],
+    [id, store, others],
   );
 
   if (gone) {
@@ -133,6 +139,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
           />
         </div>
       </div>
+      {elsewhere && <AnotherAgent turn={elsewhere} agents={agents} onClose={() => setElsewhere(null)} onRetry={busy || ended ? null : (agent) => actions.retry(elsewhere, undefined, agent)} onFork={(agent) => actions.fork(elsewhere, agent)} />}
       <Aside store={store} shown={panel} onClose={() => setPanel(false)} />
     </div>
   );
@@ -147,10 +154,6 @@ function EndedRow({ id, project, agent }: { id: string; project: string | null; 
       <Button icon="plus" onClick={() => go("/new" + query({ project, agent }))}>Start a new one</Button>
     </div>
   );
-}
-
-export function agentChoices(agents: Agent[]) {
-  return agents.map((agent) => ({ value: agent.name, name: agent.name, hint: agent.state === "ready" ? undefined : (agent.reason ?? agent.state.replace("_", " ")), disabled: agent.state === "missing" || agent.state === "broken" || agent.state === "too_old" }));
 }
 
 /** Model, mode and whatever else the agent lets one choose, in one form. */
