@@ -1,14 +1,13 @@
 """As fast with a hundred thousand events as with ten: frames, memory, following the end, measured in the browser."""
 
 import gzip
-import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from playwright.sync_api import CDPSession, expect
 
-from tests.harness import LiveServer
+from tests.harness import LiveServer, is_loaded
 from tests.page.person import Person
 
 FRAME_LIMIT_MS = 20.0
@@ -27,11 +26,6 @@ START = """() => {
 }"""
 STOP = """() => { cancelAnimationFrame(window.__timer); return window.__frames.slice(2); }"""
 AT_END = """(element) => element.scrollHeight - element.scrollTop - element.clientHeight < 40"""
-
-
-def is_loaded() -> bool:
-    """Whether other things run here, so that times say nothing of the page."""
-    return os.getloadavg()[0] > (os.cpu_count() or 1) / 2
 
 
 def percentile_95(frames: list[float]) -> float:

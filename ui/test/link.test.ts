@@ -36,12 +36,14 @@ afterEach(() => {
 const turned = (type: string, persisted: boolean) => page.dispatchEvent(Object.assign(new globalThis.Event(type), { persisted }));
 
 describe("a tab", () => {
-  it("says what it watches with every sign of life", async () => {
+  it("says what it watches with every sign of life, and when it is looked at", async () => {
     link.connect();
     link.watch(["a"]);
     await vi.advanceTimersByTimeAsync(51_000);
-    page.dispatchEvent(new globalThis.Event("online"));
-    expect(Worker.last.said.slice(1)).toEqual([{ kind: "watch", sessions: ["a"] }, { kind: "ping", sessions: ["a"] }, { kind: "nudge", sessions: ["a"] }]);
+    for (const type of ["online", "focus"]) page.dispatchEvent(new globalThis.Event(type));
+    document.dispatchEvent(new globalThis.Event("visibilitychange"));
+    const nudge = { kind: "nudge", sessions: ["a"] };
+    expect(Worker.last.said.slice(1)).toEqual([{ kind: "watch", sessions: ["a"] }, { kind: "ping", sessions: ["a"] }, nudge, nudge, nudge]);
   });
 
   it("says whether it may come back, and what it watches when it does", () => {

@@ -42,7 +42,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
   ];
   const items: MenuItem[] = [
     { label: "Copy", icon: "copy", run: () => void copyText(message.text) },
-    { label: "Copy link", icon: "link", hint: "To this turn, for a browser that is signed in", run: () => void copyText(location.origin + pathOfTurn(session, turn.turn)) },
+    { label: "Copy link", icon: "link", run: () => void copyText(location.origin + pathOfTurn(session, turn.turn)) },
     ...(ended ? [] : changes),
     { label: "Fork from here", icon: "fork", hint: "A new session with the history up to this turn", run: () => actions.fork(turn) },
     ...(another ? [{ label: "With another agent", icon: "agent", hint: ended ? "Fork it for one" : "Retry or fork it with one", run: () => another(turn) } as const] : []),

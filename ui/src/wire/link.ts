@@ -28,6 +28,7 @@ export function connect(): void {
   speak({ kind: "watch", sessions: watched });
   setInterval(() => speak?.({ kind: "ping", sessions: watched }), PING_MS);
   addEventListener("online", nudge);
+  addEventListener("focus", nudge);
   document.addEventListener("visibilitychange", () => {
     if (document.visibilityState === "visible") nudge();
   });
