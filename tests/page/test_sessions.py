@@ -206,6 +206,39 @@ def test_notifications_tell_of_prompts_and_ends(server: LiveServer, make_person:
     assert person.page.evaluate("() => window.notes") == [["Elsewhere", "Waiting for you: Run Deploy"]]
 
 
+def test_a_phone_s_notifications_come_from_a_service_worker_and_lead_to_the_session(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    person.context.grant_permissions(["notifications"])
+    # As on Android, where a page can't make one.
+    person.context.add_init_script(
+        "window.Notification = function () { throw new TypeError('Illegal'); };"
+        "window.Notification.permission = 'granted'; window.Notification.requestPermission = async () => 'granted';"
+    )
+    person.go("/settings")
+    person.page.get_by_role("button", name="Turn notifications on").click()
+    expect(person.page.get_by_role("button", name="Turn notifications off")).to_be_visible()
+    session = server.create(title="Elsewhere")
+    server.send(session, "permit Deploy")
+    shown = """async () => {
+      const registration = await navigator.serviceWorker.getRegistration('/page/');
+      return registration ? (await registration.getNotifications()).map((one) => [one.title, one.body, one.data]) : [];
+    }"""
+    note = ["Elsewhere", "Waiting for you: Run Deploy", f"/s/{session}"]
+    eventually(lambda: person.page.evaluate(shown) == [note], "one notification")
+    assert person.page.evaluate("() => navigator.serviceWorker.controller") is None
+    (worker,) = person.context.service_workers
+    worker.evaluate("""async () => {
+      // Only a person may bring a tab to the front.
+      WindowClient.prototype.focus = async () => {};
+      const [notification] = await registration.getNotifications();
+      dispatchEvent(new NotificationEvent('notificationclick', { notification }));
+    }""")
+    expect(person.page).to_have_url(re.compile(f"/s/{session}$"))
+    eventually(lambda: person.page.evaluate(shown) == [], "it is gone")
+
+
 def test_the_settings_show_the_server_and_a_code_for_the_phone(person: Person) -> None:
     person.go("/settings")
     expect(person.page.get_by_text("Server memory")).to_be_visible()

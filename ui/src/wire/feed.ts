@@ -62,8 +62,7 @@ export class Feed {
   }
 
   open(): void {
-    if (this.changes) return;
-    this.changes = new Stream("/api/events?all=true", {
+    this.changes ??= new Stream("/api/events?all=true", {
       events: (events) => {
         this.lastEventAt = Date.now();
         this.tell({ kind: "changes", events });
@@ -78,16 +77,21 @@ export class Feed {
         this.relink();
       },
     });
-    this.restart();
+    if (!this.watching) this.restart();
   }
 
   /** Let go of the connections; what was missed comes as snapshots when it is opened again. */
   close(): void {
     this.changes?.close();
     this.changes = null;
+    this.rest();
+    this.lists.stop();
+  }
+
+  /** Watch no session until it is opened again, but hear what happens in all. */
+  rest(): void {
     this.watching?.close();
     this.watching = null;
-    this.lists.stop();
   }
 
   join(tab: Tab): void {
