@@ -286,6 +286,29 @@ def test_what_comes_back_into_the_composer_leaves_the_draft_there(person: Person
     expect(person.composer).to_have_value("say queued\n\nhalf written")
 
 
+def test_files_of_a_queued_message_come_back_in_any_tab(person: Person, tmp_path: Path) -> None:
+    session = person.start("hang")
+    expect(person.header).to_contain_text("Working")
+    note = tmp_path / "note.txt"
+    note.write_text("hello from a file")
+    person.page.locator("input[type=file]").set_input_files(note)
+    person.send("say queued")
+    other = person.new_tab(f"/s/{session}")
+    queue = other.get_by_role("list", name="Queue: 1 message")
+    expect(queue).to_contain_text("1 file")
+    queue.get_by_role("button", name="Edit").click()
+    expect(other.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
+    box = other.get_by_label("Message", exact=True)
+    expect(box).to_have_value("say queued")
+    expect(queue).to_have_count(0)
+    box.press("Enter")
+    expect(queue).to_contain_text("1 file")
+    (waiting,) = person.server.get(f"/api/sessions/{session}/queue")["queue"]
+    (kept,) = waiting["attachments"]
+    path = f"/api/sessions/{session}/attachments/{kept['file']}"
+    assert person.server.http.get(path).text == "hello from a file"
+
+
 def test_escape_leaves_an_empty_composer_for_a_prompt_that_waits(person: Person) -> None:
     person.start("permit Deploy")
     person.may_answer()
@@ -314,7 +337,7 @@ def test_a_list_begins_where_it_says_and_all_of_the_code_is_copied(person: Perso
         person.server.turn(session, "say next")
     person.open(session)
     beside = person.page.get_by_role("complementary", name="Plan, files and outline")
-    beside.get_by_role("listitem").first.get_by_role("button").click()
+    beside.get_by_role("listitem").first.get_by_role("link").click()
     expect(person.log.locator("ol[start='2']")).to_have_count(1)
     person.log.get_by_role("button", name="Copy", exact=True).first.click()
     assert person.page.evaluate("() => navigator.clipboard.readText()") == lines

@@ -16,6 +16,7 @@ import type { ConfigOption, Session, ToolPart } from "../wire/types";
 import { useStill } from "./answering";
 import { agentChoices, AnotherAgent } from "./agentchoice";
 import { Aside } from "./aside";
+import { filesBack } from "./attachments";
 import { Chip, Composer, type ComposerHandle } from "./composer";
 import { Conversation, type ConversationHandle } from "./conversation";
 import { answerByKey, PromptCard } from "./prompt";
@@ -81,8 +82,12 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
       edit: async (turn, text) => (await attempt(patch(at(id, `/messages/${encodeURIComponent(turn.message!.message_id)}`), { text, ...store.revision }))) !== undefined,
       retry: (turn, text, agent) => void attempt(post(at(id, "/retry"), { turn: turn.turn, ...(text ? { text } : {}), ...(agent ? { agent } : {}), ...store.revision })),
       rewind: (turn) => {
-        const text = turn.message?.text ?? "";
-        void attempt(post(at(id, "/rewind"), { turn: turn.turn, ...store.revision })).then((done) => done !== undefined && composer.current?.put(text));
+        const back = async () => {
+          const files = await filesBack(id, turn.message?.attachments ?? []);
+          await post(at(id, "/rewind"), { turn: turn.turn, ...store.revision });
+          composer.current?.put(turn.message?.text ?? "", files);
+        };
+        void attempt(back());
       },
       fork: (turn, agent) => void attempt(post<Session>(at(id, "/fork"), { turn: turn.turn, ...(agent ? { agent } : {}) })).then((made) => made && go(pathOf(made.id))),
       another: others ? setElsewhere : null,

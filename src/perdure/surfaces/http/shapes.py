@@ -163,7 +163,10 @@ class QueuedMessage(Struct, kw_only=True):
     message_id: str
     text: str
     agent: str | None
+    attachments: list[dict[str, Any]]
     queued_at: str
+    first: bool
+    """It interrupts, and so goes before those that are content to wait."""
 
 
 class Queue(Struct):
