@@ -130,7 +130,7 @@ def opened(server: LiveServer, person: Person, events: int) -> None:
         number.fill("1")
         number.press("Enter")
     else:
-        person.page.get_by_role("complementary").get_by_role("button", name="say some words").first.click()
+        person.page.get_by_role("complementary").get_by_role("link", name="say some words").first.click()
     expect(person.log.get_by_role("group", name="Turn 1", exact=True)).to_be_visible()
 
 

@@ -124,7 +124,7 @@ function Outline({ state, onClose }: { state: State; onClose: () => void }) {
       {all.length > turns.length && (
         <label className="mb-2 flex items-center gap-2 text-xs text-quiet">
           Go to turn
-          <input type="number" min={all[0]} max={all[all.length - 1]} aria-label="Turn number" className="w-20 rounded border border-line bg-raised px-1 py-0.5" onKeyDown={(event) => event.key === "Enter" && (go(pathOfTurn(state.id, Number(event.currentTarget.value))), onClose())} />
+          <input type="number" min={all[0]} max={all[all.length - 1]} aria-label="Turn number" className="w-20 rounded border border-line bg-raised px-1 py-0.5" required onKeyDown={(event) => event.key === "Enter" && event.currentTarget.checkValidity() && (go(pathOfTurn(state.id, Number(event.currentTarget.value))), onClose())} />
           of {all[all.length - 1]}
         </label>
       )}
