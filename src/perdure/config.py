@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from perdure.core.misfits import what_is_wrong
 from perdure.core.permissions import Rule
 
 DEFAULT_PORT = 7433
@@ -278,8 +279,7 @@ def load(path: Path | None) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
-        where = str(error).replace("`$.", "`").replace("`$`", "the top level")
-        raise ConfigError(f"{path}: {where}. See docs/settings.md for all settings.") from error
+        raise ConfigError(f"{path}: {what_is_wrong(error, Config)}. See docs/settings.md for all settings.") from error
     for key, project in config.projects.items():
         if not os.path.isabs(project.path):
             raise ConfigError(f"{path}: projects.{key}.path must be absolute, not {project.path!r}.")

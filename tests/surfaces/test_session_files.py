@@ -77,11 +77,11 @@ def test_the_agents_own_id_has_two_names(name: str) -> None:
     [
         (b"", "not valid JSON"),
         (b"{", "not valid JSON"),
-        (b"[]", "Expected `object`"),
-        (b"{}", "missing required field `id`"),
-        (json.dumps({**OLD, "status": "asleep"}).encode(), "Invalid enum value 'asleep'"),
+        (b"[]", "must be an object"),
+        (b"{}", "id is missing"),
+        (json.dumps({**OLD, "status": "asleep"}).encode(), "status can't be 'asleep': use "),
         (json.dumps({**OLD, "startedAt": "soon"}).encode(), "startedAt must be a time"),
-        (json.dumps({**OLD, "turnCount": "two"}).encode(), "at `turnCount`"),
+        (json.dumps({**OLD, "turnCount": "two"}).encode(), "turnCount must be a whole number, not text"),
         (b"\xff\xfe", "not valid JSON"),
     ],
 )

@@ -14,6 +14,7 @@ from perdure.core import events as ev
 from perdure.core.clock import seconds, stamp
 from perdure.core.errors import Refused
 from perdure.core.history import TOLD
+from perdure.core.misfits import what_is_wrong
 
 SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 """It is a part of paths, on the wire and on disk."""
@@ -83,7 +84,7 @@ def _event(entry: dict[str, Any], number: int) -> ev.Event:
     try:
         event: ev.Event = msgspec.convert(entry, kind)
     except msgspec.ValidationError as error:
-        raise _wrong(number, str(error).replace("`$.", "`").replace(" - at `$`", "")) from error
+        raise _wrong(number, what_is_wrong(error, kind)) from error
     if not 0 < (event.turn or 0) < 2**31:
         raise _wrong(number, "turn must be a whole number from 1 on")
     event.at = time_of(event.at, f"events, number {number}: at")

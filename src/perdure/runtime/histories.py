@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perdure.runtime.sessions import Sessions
 
 
-AT_ONCE_S = 0.02
+AT_ONCE_S = 0.1
 """Changes that come within this time can't have been made in sight of each other: all but the first are refused."""
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from perdure.core.errors import Refused
 from perdure.core.imported import time_of
+from perdure.core.misfits import what_is_wrong
 from perdure.surfaces.history_building import Broken, Building
 from perdure.surfaces.session_files import OWN
 
@@ -58,7 +59,7 @@ def read_metadata(raw: bytes) -> Metadata:
     try:
         found = msgspec.json.decode(raw, type=Metadata)
     except msgspec.ValidationError as error:
-        raise Broken(None, str(error).replace("`$.", "`").replace(" - at `$`", "")) from error
+        raise Broken(None, what_is_wrong(error, Metadata)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Broken(None, f"not valid JSON: {error}") from error
     for name, given in (("startedAt", found.started_at), ("endedAt", found.ended_at)):

@@ -203,8 +203,11 @@ GOOD = turn(1, "say one", "one")
         (GOOD[:3] + turn(2, "x", "y"), "number 4: turn 1 has no turn_end"),
         ([{**GOOD[0], "at": "yesterday"}, *GOOD[1:]], "number 1: at must be a time"),
         ([{**GOOD[0], "turn": 0}, *GOOD[1:]], "number 1: turn must be a whole number"),
-        ([{**GOOD[0], "text": 7}, *GOOD[1:]], "number 1: Expected `str`, got `int` - at `text`"),
-        ([*GOOD[:3], {**GOOD[3], "stop_reason": "tired"}], "number 4: Invalid enum value"),
+        ([{**GOOD[0], "text": 7}, *GOOD[1:]], "number 1: text must be text, not a whole number"),
+        (
+            [*GOOD[:3], {**GOOD[3], "stop_reason": "tired"}],
+            "number 4: stop_reason can't be 'tired': use cancelled, end_turn, ",
+        ),
         ([*GOOD[:3], {**GOOD[3], "duration_ms": 2**63}], "number 4: duration_ms must be a number"),
         ([*GOOD[:3], {**GOOD[3], "usage": {"input_tokens": "x"}}], "number 4: input_tokens must be a number"),
         ([*GOOD[:3], {**GOOD[3], "usage": {"input_tokens": 2**70}}], "number 4: input_tokens must be a number"),

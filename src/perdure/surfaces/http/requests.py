@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from perdure.core.errors import Refused
+from perdure.core.misfits import what_is_wrong
 
 T = TypeVar("T")
 BODY_SLACK_BYTES = 64 * 1024
@@ -31,7 +32,7 @@ async def body_of(request: Request, kind: type[T], *, limit_bytes: int | None = 
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise Refused("invalid", f"{str(error).replace('`$.', '`').replace(' - at `$`', '')}.") from error
+        raise Refused("invalid", f"The body does not fit: {what_is_wrong(error, kind)}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused("invalid", f"The body is not valid JSON: {error}.") from error
 

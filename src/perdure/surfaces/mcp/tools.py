@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from perdure.core.misfits import what_is_wrong
 from perdure.surfaces.http.diane_shapes import DianeListed, DianeSession, Status
 
 Json = dict[str, Any]
@@ -210,4 +211,4 @@ def read_arguments(tool: Tool, given: Json | None) -> Arguments:
     try:
         return msgspec.convert(present, tool.arguments)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{str(error).replace('`$.', '`')}.") from error
+        raise ValueError(f"The arguments do not fit: {what_is_wrong(error, tool.arguments)}.") from error
