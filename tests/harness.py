@@ -30,6 +30,11 @@ def eventually(look: Callable[[], Any], what: str, timeout_s: float = WAIT_S) ->
     raise AssertionError(f"did not happen within {timeout_s} s: {what}")
 
 
+def is_loaded() -> bool:
+    """Whether other things run here, so that times say nothing of what is tested."""
+    return os.getloadavg()[0] > (os.cpu_count() or 1) / 2
+
+
 class LiveServer:
     """`perdure serve` on a free port. May be killed and started again on the same data."""
 

@@ -545,10 +545,23 @@ class StoreSuite:
         assert snippet is not None
         assert "[" in snippet
         assert "menu" in snippet.lower()
+        assert page.found[0].snippet_turn == 1
         assert await owner.found(q="deploy") == ["b"]
         assert await owner.found(q="deploy cafe") == []
         assert await owner.found(q="  ") == ["b", "a"]
         assert await owner.found(q="menu", agent="other") == []
+
+    async def test_a_hit_is_shown_where_it_was_said_and_only_else_in_the_title(self, owner: Owner) -> None:
+        said = [Phrase(1, "user", "Good morning"), Phrase(7, "assistant", "It was the gardener, in the long library")]
+        await owner.create("s", phrases=[Phrase(0, "title", "Gardener"), *said])
+
+        async def turn(q: str) -> int | None:
+            (found,) = (await owner.store.list_sessions(Query(q=q))).found
+            return found.snippet_turn
+
+        assert [await turn(q) for q in ("gardener", "library", "morning")] == [7, 7, 1]
+        await owner.append("s", phrases=[Phrase(0, "title", "Orangery")])
+        assert await turn("orangery") is None
 
     async def test_a_new_title_or_an_edited_message_replaces_what_search_finds(self, owner: Owner) -> None:
         await owner.create("s", phrases=[Phrase(0, "title", "oldtitle"), Phrase(1, "user", "oldwords")])

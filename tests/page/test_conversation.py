@@ -159,6 +159,29 @@ def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
     person.sees("say drei")
 
 
+def test_a_turn_is_tried_again_or_forked_with_another_agent(person: Person) -> None:
+    session = person.start("say one")
+    person.is_idle()
+    person.send("say two")
+    person.sees("Turn 2")
+    person.is_idle()
+    person.turn_menu(2, "With another agent")
+    dialog = person.page.get_by_role("dialog", name="Turn 2 with another agent")
+    expect(dialog.get_by_role("radio", name="rehearsal", exact=True)).to_have_count(0)
+    dialog.get_by_role("radio", name="rehearsal-stream").check()
+    dialog.get_by_role("button", name="Retry from here").click()
+    expect(person.log.get_by_role("group", name="Turn 3")).to_contain_text("rehearsal-stream")
+    person.is_idle()
+    shown = [(turn["message"]["text"], turn["agent"]) for turn in person.server.transcript(session)]
+    assert shown == [("say one", "rehearsal"), ("say two", "rehearsal-stream")]
+    person.turn_menu(1, "With another agent")
+    person.page.get_by_role("dialog").get_by_role("radio", name="rehearsal-stream").check()
+    person.page.get_by_role("dialog").get_by_role("button", name="Fork from here").click()
+    expect(person.page).not_to_have_url(re.compile(session))
+    expect(person.page.get_by_role("button", name="Agent: rehearsal-stream")).to_be_visible()
+    expect(person.log.get_by_role("article")).to_have_count(1)
+
+
 def test_the_badge_says_how_a_turn_began_and_fresh_can_be_asked_for(person: Person) -> None:
     person.start("say one")
     person.is_idle()
@@ -263,6 +286,29 @@ def test_what_comes_back_into_the_composer_leaves_the_draft_there(person: Person
     expect(person.composer).to_have_value("say queued\n\nhalf written")
 
 
+def test_files_of_a_queued_message_come_back_in_any_tab(person: Person, tmp_path: Path) -> None:
+    session = person.start("hang")
+    expect(person.header).to_contain_text("Working")
+    note = tmp_path / "note.txt"
+    note.write_text("hello from a file")
+    person.page.locator("input[type=file]").set_input_files(note)
+    person.send("say queued")
+    other = person.new_tab(f"/s/{session}")
+    queue = other.get_by_role("list", name="Queue: 1 message")
+    expect(queue).to_contain_text("1 file")
+    queue.get_by_role("button", name="Edit").click()
+    expect(other.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
+    box = other.get_by_label("Message", exact=True)
+    expect(box).to_have_value("say queued")
+    expect(queue).to_have_count(0)
+    box.press("Enter")
+    expect(queue).to_contain_text("1 file")
+    (waiting,) = person.server.get(f"/api/sessions/{session}/queue")["queue"]
+    (kept,) = waiting["attachments"]
+    path = f"/api/sessions/{session}/attachments/{kept['file']}"
+    assert person.server.http.get(path).text == "hello from a file"
+
+
 def test_escape_leaves_an_empty_composer_for_a_prompt_that_waits(person: Person) -> None:
     person.start("permit Deploy")
     person.may_answer()
@@ -291,7 +337,7 @@ def test_a_list_begins_where_it_says_and_all_of_the_code_is_copied(person: Perso
         person.server.turn(session, "say next")
     person.open(session)
     beside = person.page.get_by_role("complementary", name="Plan, files and outline")
-    beside.get_by_role("listitem").first.get_by_role("button").click()
+    beside.get_by_role("listitem").first.get_by_role("link").click()
     expect(person.log.locator("ol[start='2']")).to_have_count(1)
     person.log.get_by_role("button", name="Copy", exact=True).first.click()
     assert person.page.evaluate("() => navigator.clipboard.readText()") == lines

@@ -135,6 +135,22 @@ def test_what_can_not_be_seen_is_shown_where_permission_is_asked(person: Person)
     expect(person.page.get_by_role("region", name="Permission request")).to_contain_text("De\\u{202e}ploy")
 
 
+def test_the_colours_are_the_system_s_until_others_are_chosen(person: Person) -> None:
+    light, dark = "rgb(252, 252, 251)", "rgb(21, 22, 24)"
+    body = person.page.locator("body")
+    person.go("/settings")
+    expect(body).to_have_css("background-color", light)
+    person.page.emulate_media(color_scheme="dark")
+    expect(body).to_have_css("background-color", dark)
+    person.page.get_by_role("radio", name="Light").check()
+    expect(body).to_have_css("background-color", light)
+    person.page.emulate_media(color_scheme="light")
+    person.page.get_by_role("radio", name="Dark").check()
+    expect(body).to_have_css("background-color", dark)
+    person.page.get_by_role("radio", name="As the system").check()
+    expect(body).to_have_css("background-color", light)
+
+
 def test_a_theme_that_is_kept_is_there_before_anything_is_drawn(person: Person) -> None:
     person.page.evaluate("() => localStorage.setItem('perdure.theme', 'dark')")
     person.page.route("**/page/page.js", lambda route: route.abort())

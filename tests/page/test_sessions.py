@@ -87,9 +87,17 @@ def test_a_stopped_session_says_so_and_can_be_forked(person: Person) -> None:
     expect(person.header).to_contain_text("Ended: stopped")
     expect(person.composer).to_be_disabled()
     person.page.get_by_role("button", name="Actions for turn 1").click()
+    expect(person.page.get_by_role("menuitem", name="Fork from here")).to_be_visible()
     for action in ("Edit in place", "Retry from here", "Rewind to before this"):
-        expect(person.page.get_by_role("menuitem", name=action)).to_be_disabled()
+        expect(person.page.get_by_role("menuitem", name=action)).to_have_count(0)
+    person.page.get_by_role("menuitem", name="With another agent").click()
+    dialog = person.page.get_by_role("dialog", name="Turn 1 with another agent")
+    expect(dialog.get_by_role("button", name="Fork from here")).to_be_visible()
+    expect(dialog.get_by_role("button", name="Retry from here")).to_have_count(0)
     person.page.keyboard.press("Escape")
+    person.page.get_by_role("button", name="Start a new one").click()
+    expect(person.page).to_have_url(re.compile("/new"))
+    person.page.go_back()
     person.page.get_by_role("button", name="Fork it").click()
     expect(person.composer).to_be_enabled()
     person.sees("kept words")
@@ -196,6 +204,39 @@ def test_notifications_tell_of_prompts_and_ends(server: LiveServer, make_person:
     server.prompt(session)
     eventually(lambda: person.page.evaluate("() => window.notes.length") == 1, "one notification")
     assert person.page.evaluate("() => window.notes") == [["Elsewhere", "Waiting for you: Run Deploy"]]
+
+
+def test_a_phone_s_notifications_come_from_a_service_worker_and_lead_to_the_session(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    person.context.grant_permissions(["notifications"])
+    # As on Android, where a page can't make one.
+    person.context.add_init_script(
+        "window.Notification = function () { throw new TypeError('Illegal'); };"
+        "window.Notification.permission = 'granted'; window.Notification.requestPermission = async () => 'granted';"
+    )
+    person.go("/settings")
+    person.page.get_by_role("button", name="Turn notifications on").click()
+    expect(person.page.get_by_role("button", name="Turn notifications off")).to_be_visible()
+    session = server.create(title="Elsewhere")
+    server.send(session, "permit Deploy")
+    shown = """async () => {
+      const registration = await navigator.serviceWorker.getRegistration('/page/');
+      return registration ? (await registration.getNotifications()).map((one) => [one.title, one.body, one.data]) : [];
+    }"""
+    note = ["Elsewhere", "Waiting for you: Run Deploy", f"/s/{session}"]
+    eventually(lambda: person.page.evaluate(shown) == [note], "one notification")
+    assert person.page.evaluate("() => navigator.serviceWorker.controller") is None
+    (worker,) = person.context.service_workers
+    worker.evaluate("""async () => {
+      // Only a person may bring a tab to the front.
+      WindowClient.prototype.focus = async () => {};
+      const [notification] = await registration.getNotifications();
+      dispatchEvent(new NotificationEvent('notificationclick', { notification }));
+    }""")
+    expect(person.page).to_have_url(re.compile(f"/s/{session}$"))
+    eventually(lambda: person.page.evaluate(shown) == [], "it is gone")
 
 
 def test_the_settings_show_the_server_and_a_code_for_the_phone(person: Person) -> None:

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from playwright.sync_api import CDPSession, expect
 
 from perdure.core.imported import TAKEN
-from tests.harness import LiveServer
+from tests.harness import LiveServer, is_loaded
 from tests.page.person import Person
 
 FRAME_LIMIT_MS = 20.0
@@ -29,11 +28,6 @@ START = """() => {
 }"""
 STOP = """() => { cancelAnimationFrame(window.__timer); return window.__frames.slice(2); }"""
 AT_END = """(element) => element.scrollHeight - element.scrollTop - element.clientHeight < 40"""
-
-
-def is_loaded() -> bool:
-    """Whether other things run here, so that times say nothing of the page."""
-    return os.getloadavg()[0] > (os.cpu_count() or 1) / 2
 
 
 def percentile_95(frames: list[float]) -> float:
@@ -146,7 +140,7 @@ def opened(server: LiveServer, person: Person, events: int) -> None:
         number.fill("1")
         number.press("Enter")
     else:
-        person.page.get_by_role("complementary").get_by_role("button", name="say some words").first.click()
+        person.page.get_by_role("complementary").get_by_role("link", name="say some words").first.click()
     expect(person.log.get_by_role("group", name="Turn 1", exact=True)).to_be_visible()
 
 

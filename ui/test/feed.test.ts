@@ -151,6 +151,26 @@ describe("the list", () => {
     feed.close();
   });
 
+  it("is asked for anew by a server that is back, whatever became of the last request", async () => {
+    const { feed, one } = await watching("a");
+    const lists = () => server.requests.filter((url) => url.startsWith("/api/sessions?")).length;
+    server.answer = (url) => (url.includes("/api/events") ? Promise.reject(new TypeError("Failed to fetch")) : new Promise<Response>(() => {}));
+    await pass(500);
+    feed.hear(one, { kind: "relist" });
+    await pass(10);
+    for (const stream of server.open("")) stream.end();
+    await pass(2_000);
+    expect(one.heard.findLast((message) => message.kind === "link")).toMatchObject({ state: "lost" });
+    const before = lists();
+    one.heard.length = 0;
+    server.answer = () => undefined;
+    await pass(410);
+    expect(lists()).toBe(before + 1);
+    expect(one.kinds()).toEqual(expect.arrayContaining(["link", "sessions"]));
+    expect(server.open("sessions=a")).toHaveLength(1);
+    feed.close();
+  });
+
   it("is asked for once at a time", async () => {
     let answer: (answer: Response) => void = () => {};
     server.answer = (url) => (url.startsWith("/api/sessions?") ? new Promise((resolve) => (answer = resolve)) : undefined);

@@ -17,10 +17,12 @@ class Worker {
 
 let server: Server;
 let page: EventTarget;
+let told: boolean;
 let link: typeof import("../src/wire/link");
 beforeEach(async () => {
   vi.useFakeTimers();
   server = serve();
+  told = false;
   page = new EventTarget();
   vi.stubGlobal("document", Object.assign(new EventTarget(), { visibilityState: "visible" }));
   vi.stubGlobal("addEventListener", page.addEventListener.bind(page));
@@ -36,16 +38,18 @@ afterEach(() => {
 const turned = (type: string, persisted: boolean) => page.dispatchEvent(Object.assign(new globalThis.Event(type), { persisted }));
 
 describe("a tab", () => {
-  it("says what it watches with every sign of life", async () => {
-    link.connect();
+  it("says what it watches with every sign of life, and when it is looked at", async () => {
+    link.connect(() => told);
     link.watch(["a"]);
     await vi.advanceTimersByTimeAsync(51_000);
-    page.dispatchEvent(new globalThis.Event("online"));
-    expect(Worker.last.said.slice(1)).toEqual([{ kind: "watch", sessions: ["a"] }, { kind: "ping", sessions: ["a"] }, { kind: "nudge", sessions: ["a"] }]);
+    for (const type of ["online", "focus"]) page.dispatchEvent(new globalThis.Event(type));
+    document.dispatchEvent(new globalThis.Event("visibilitychange"));
+    const nudge = { kind: "nudge", sessions: ["a"] };
+    expect(Worker.last.said.slice(1)).toEqual([{ kind: "watch", sessions: ["a"] }, { kind: "ping", sessions: ["a"] }, nudge, nudge, nudge]);
   });
 
   it("says whether it may come back, and what it watches when it does", () => {
-    link.connect();
+    link.connect(() => told);
     link.watch(["a"]);
     turned("pagehide", true);
     turned("pageshow", true);
@@ -56,7 +60,7 @@ describe("a tab", () => {
   it("has a feed of its own if the worker can't be loaded", async () => {
     const heard: FromFeed[] = [];
     link.listen((message) => void heard.push(message));
-    link.connect();
+    link.connect(() => told);
     link.watch(["a"]);
     expect(server.streams).toHaveLength(0);
     Worker.last.onerror!();
@@ -66,5 +70,36 @@ describe("a tab", () => {
     server.open("sessions=a")[0]!.send({ seq: 1, type: "title", at: "", session_id: "a", turn: null });
     await vi.advanceTimersByTimeAsync(10);
     expect(heard.map((message) => message.kind)).toContain("events");
+  });
+
+  it("of its own lets go of its streams while it is hidden, unless the person is to be told and no other tab does it", async () => {
+    vi.stubGlobal("SharedWorker", undefined);
+    const held: unknown[] = [];
+    let free = true;
+    const request = async (_name: string, _options: object, use: (lock: object | null) => unknown) => void held.push(use(free ? {} : null));
+    vi.stubGlobal("navigator", { locks: { request } });
+    const turn = async (visibilityState: string) => {
+      Object.assign(document, { visibilityState });
+      document.dispatchEvent(new globalThis.Event("visibilitychange"));
+      await vi.advanceTimersByTimeAsync(10);
+    };
+    const streams = () => [server.open("all=true").length, server.open("sessions=a").length];
+    link.connect(() => told);
+    link.watch(["a"]);
+    await vi.advanceTimersByTimeAsync(10);
+    expect(streams()).toEqual([1, 1]);
+    await turn("hidden");
+    expect(streams()).toEqual([0, 0]);
+    await turn("visible");
+    expect(streams()).toEqual([1, 1]);
+    told = true;
+    await turn("hidden");
+    expect(streams()).toEqual([1, 0]);
+    await turn("visible");
+    expect(streams()).toEqual([1, 1]);
+    await held[0];
+    free = false;
+    await turn("hidden");
+    expect(streams()).toEqual([0, 0]);
   });
 });

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { empty, type State, type Turn } from "../src/state/session";
-import { cameBefore, firstKey, RowMaker, type Row } from "../src/views/rows";
+import { cameBefore, firstKey, rowAt, RowMaker, type Row } from "../src/views/rows";
 import type { Part, ToolPart, TurnInfo } from "../src/wire/types";
 
 const tool = (id: string, parent: string | null = null, status: ToolPart["status"] = "completed"): ToolPart => ({ type: "tool", tool_id: id, name: "Read", kind: "read", title: id, status, input: null, parent_tool_id: parent });
@@ -73,5 +73,16 @@ describe("rows", () => {
   it("let a tool run only in a turn that runs", () => {
     const rows = rowsOf(state([turn(1, [tool("old", null, "in_progress")]), turn(2, [tool("new", null, "in_progress")], false)]));
     expect(rows.filter((row) => row.kind === "tool").map((row) => row.live)).toEqual([false, true]);
+  });
+
+  it("are found by turn, and in a turn by the words that were looked for", () => {
+    const rows = rowsOf(state([turn(1, [{ type: "text", block: 0, text: "The café is closed.\n\nThe garden is open." }]), turn(12, [{ type: "text", block: 0, text: "garden" }])]));
+    const at = (number: number, q: string) => rows[rowAt(rows, number, q)]?.key;
+    expect(at(1, "")).toBe("t1:message");
+    expect(at(1, "cafe")).toBe("t1:0.0");
+    expect(at(1, "GARDEN is, open")).toBe("t1:0.1");
+    expect(at(1, "nowhere")).toBe("t1:message");
+    expect(at(12, "garden")).toBe("t12:0.0");
+    expect(at(2, "garden")).toBeUndefined();
   });
 });

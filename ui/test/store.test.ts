@@ -73,6 +73,26 @@ describe("older turns", () => {
     }
   });
 
+  it("that somebody went to are fetched with all after them, also by the server that is back", async () => {
+    const visible = Array.from({ length: 50 }, (_, index) => index + 1);
+    answer = () => new Response(JSON.stringify({ seq: moment.snapshot.seq, revision: 0, turns: visible.slice(20).map((turn) => ({ ...moment.transcript[0], turn })) }));
+    const { SessionStore } = await import("../src/state/store");
+    const store = new SessionStore("s");
+    store.subscribe(() => {});
+    store.hear([{ ...moment.snapshot, turn: null, visible_turns: visible }]);
+    await pass(50);
+    expect(asked).toEqual(["/api/sessions/s/transcript?from_turn=21&to_turn=50"]);
+    answer = () => Promise.reject(new TypeError("Failed to fetch"));
+    await store.loadFrom(5);
+    expect(store.has(5)).toBe(false);
+    answer = () => new Response(JSON.stringify({ seq: moment.snapshot.seq, revision: 0, turns: visible.slice(4, 20).map((turn) => ({ ...moment.transcript[0], turn })) }));
+    store.retry();
+    await pass(50);
+    expect(asked.slice(1)).toEqual(Array(2).fill("/api/sessions/s/transcript?from_turn=5&to_turn=20"));
+    expect(store.has(5)).toBe(true);
+    expect(store.earlier).toBe(4);
+  });
+
   it("are not taken as they were before a change that is known", async () => {
     let reply: (answer: Response) => void = () => {};
     answer = () => new Promise((resolve) => (reply = resolve));

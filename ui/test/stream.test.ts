@@ -57,4 +57,31 @@ describe("a stream", () => {
     expect(stream.state).toBe("live");
     stream.close();
   });
+
+  it("tries every half second for the first minute without a server, and later often enough to be back in a second", async () => {
+    const tries: number[] = [];
+    server.answer = () => (tries.push(Date.now()), Promise.reject(new TypeError("Failed to fetch")));
+    const stream = open();
+    const begun = Date.now();
+    await pass(600_000);
+    const pauses = tries.slice(1).map((at, index) => ({ ms: at - tries[index]!, early: at - begun < 60_000 }));
+    expect(Math.max(...pauses.filter((one) => one.early).map((one) => one.ms))).toBeLessThanOrEqual(500);
+    expect(Math.max(...pauses.map((one) => one.ms))).toBeLessThan(900);
+    expect(tries.length).toBeLessThan(60 * 3 + 540 * 1.5);
+    server.answer = () => undefined;
+    await pass(900);
+    expect(stream.state).toBe("live");
+    stream.close();
+  });
+
+  it("asks at once when it is nudged between two tries", async () => {
+    server.answer = () => Promise.reject(new TypeError("Failed to fetch"));
+    const stream = open();
+    await pass(90_000);
+    server.answer = () => undefined;
+    stream.nudge();
+    await pass(1);
+    expect(stream.state).toBe("live");
+    stream.close();
+  });
 });

@@ -305,14 +305,20 @@ def snapshot(
         "text_offset": view.text_offset,
         "tools": [{key: tool[key] for key in TOOL_FIELDS} for tool in view.tools.values()],
         "pending_prompts": [public_prompt(prompt) for prompt in state.prompts.values()],
-        "queue": [
-            {
-                "message_id": queued.message_id,
-                "text": queued.text,
-                "agent": queued.agent,
-                "queued_at": queued.queued_at,
-                "first": queued.first,
-            }
-            for queued in state.queue
-        ],
+        "queue": public_queue(state),
     }
+
+
+def public_queue(state: Session) -> list[dict[str, Any]]:
+    """What waits, with all that somebody needs who takes it back to change it."""
+    return [
+        {
+            "message_id": queued.message_id,
+            "text": queued.text,
+            "agent": queued.agent,
+            "attachments": queued.attachments,
+            "queued_at": queued.queued_at,
+            "first": queued.first,
+        }
+        for queued in state.queue
+    ]

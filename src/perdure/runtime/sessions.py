@@ -22,7 +22,7 @@ from perdure.core.decision import Decision
 from perdure.core.errors import Conflict, Refused, StoreError, StoreFull
 from perdure.core.permissions import Rule
 from perdure.core.session import create, decide
-from perdure.core.view import public_prompt, public_session, public_turn
+from perdure.core.view import public_prompt, public_queue, public_session, public_turn
 from perdure.runtime import listing, processes, spending
 from perdure.runtime.histories import Histories
 from perdure.runtime.host import Host
@@ -173,7 +173,7 @@ class Sessions:
         for found in page.found:
             entry = msgspec.json.decode(found.public)
             if found.snippet is not None:
-                entry["snippet"] = found.snippet
+                entry.update(snippet=found.snippet, snippet_turn=found.snippet_turn)
             shown.append(entry)
         return shown, page.next_cursor
 
@@ -258,10 +258,7 @@ class Sessions:
 
     async def queue(self, session_id: str) -> list[dict[str, Any]]:
         journal = await self.log.open(session_id)
-        return [
-            {"message_id": queued.message_id, "text": queued.text, "agent": queued.agent, "queued_at": queued.queued_at}
-            for queued in journal.state.queue
-        ]
+        return public_queue(journal.state)
 
     async def unqueue(self, session_id: str, message_id: str) -> None:
         journal = await self.log.open(session_id)

@@ -187,6 +187,8 @@ class Found(Struct, frozen=True):
     session_id: str
     public: bytes
     snippet: str | None = None
+    snippet_turn: int | None = None
+    """The turn that the snippet is of; None if it is of the title."""
 
 
 class Page(Struct, frozen=True):

@@ -24,15 +24,16 @@ _BY_COLUMN = ("project", "agent", "state", "status", "workdir", "parent", "archi
 
 # Text of turns that a rewind took out of sight is not found.
 _HITS = """
-    SELECT phrases.session_key, phrases.phrase_key, phrases_index.rank AS badness
+    SELECT phrases.session_key, phrases.phrase_key, phrases.turn, phrases_index.rank AS badness
     FROM phrases_index JOIN phrases ON phrases.phrase_key = phrases_index.rowid
     WHERE phrases_index MATCH ? AND NOT EXISTS (
         SELECT 1 FROM turns
         WHERE turns.session_key = phrases.session_key AND turns.turn = phrases.turn AND NOT turns.visible)"""
 
 _IS_HIT = f"session_key IN (SELECT session_key FROM ({_HITS}))"  # noqa: S608  our own words
+# A title is shown anyway, so a place in a turn says more; a rank is always below zero.
 _BEST = f"""
-    SELECT session_key, phrase_key, MIN(badness) FROM ({_HITS})
+    SELECT session_key, phrase_key, turn, MIN(CASE turn WHEN 0 THEN 0.0 ELSE badness END) FROM ({_HITS})
     WHERE session_key IN (SELECT value FROM json_each(?))
     GROUP BY session_key"""  # noqa: S608  our own words
 _SNIPPETS = """
@@ -77,7 +78,7 @@ def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
     more = len(rows) > limit
     rows = rows[:limit]
     snippets = _snippets(connection, match, [row[0] for row in rows]) if match and rows else {}
-    found = [Found(session_id, public, snippets.get(key)) for key, session_id, public, _ in rows]
+    found = [Found(session_id, public, *snippets.get(key, (None, None))) for key, session_id, public, _ in rows]
     return Page(found, _write_cursor(_Cursor(rows[-1][3], rows[-1][0])) if more else None)
 
 
@@ -90,12 +91,16 @@ def match_expression(text: str) -> str:
     return " ".join('"' + word.replace('"', '""') + '"*' for word in words[:QUERY_MAX_WORDS])
 
 
-def _snippets(connection: sqlite3.Connection, match: str, keys: list[int]) -> dict[int, str]:
-    """The best place of each session. Snippets are made for these places only: they cost more than finding."""
+def _snippets(connection: sqlite3.Connection, match: str, keys: list[int]) -> dict[int, tuple[str, int | None]]:
+    """The best place of each session, and its turn. Snippets are made for these only: they cost more than finding."""
     best = connection.execute(_BEST, (match, _array(keys))).fetchall()
-    session_of = {phrase_key: session_key for session_key, phrase_key, _ in best}
+    session_of = {phrase_key: (session_key, turn or None) for session_key, phrase_key, turn, _ in best}
     places = connection.execute(_SNIPPETS, (SNIPPET_WORDS, match, _array(list(session_of)))).fetchall()
-    return {session_of[phrase_key]: snippet for phrase_key, snippet in places}
+    found = {}
+    for phrase_key, snippet in places:
+        session_key, turn = session_of[phrase_key]
+        found[session_key] = (snippet, turn)
+    return found
 
 
 def _array(values: list[int]) -> str:

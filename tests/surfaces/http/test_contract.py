@@ -270,7 +270,10 @@ def test_a_list_is_filtered_and_searched(server: LocalServer, tmp_path: Path) ->
     assert ids("q=quokka") == {second}
     assert ids("q=quok") == {second}
     assert ids("q=quokka%20zeppelin") == set()
-    assert "quokka" in server.get("/api/sessions?q=quokka")["sessions"][0]["snippet"]
+    hit = server.get("/api/sessions?q=quokka")["sessions"][0]
+    assert "quokka" in hit["snippet"]
+    assert hit["snippet_turn"] == 1
+    assert server.get("/api/sessions?q=zeppelin")["sessions"][0]["snippet_turn"] is None
     assert ids(f"project={project}") == ids("label=l1") == ids(f"workdir={tmp_path}") == {first}
     assert ids("state=ended") == ids("status=stopped") == ids("archived=true") == {third}
     assert ids("archived=false") == {first, second}

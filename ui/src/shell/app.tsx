@@ -16,7 +16,7 @@ import { LinkBar } from "./linkbar";
 import { Keys, Palette } from "./palette";
 import { go, pathOf, routeNow, useRoute, type Route } from "./router";
 import { Sidebar } from "./sidebar";
-import { useTitleAndIcon } from "./telling";
+import { telling, useTitleAndIcon } from "./telling";
 import { Toasts } from "./toast";
 import { Dialog } from "../parts/dialog";
 
@@ -30,7 +30,7 @@ const Inspector = whenNeeded(() => import("../views/inspector"));
 function viewOf(route: Route): ReactNode {
   switch (route.view) {
     case "session":
-      return <SessionView key={route.id} id={route.id} />;
+      return <SessionView key={route.id} id={route.id} place={route.place} />;
     case "inspector":
       return <Inspector key={route.id} id={route.id} />;
     case "inbox":
@@ -71,7 +71,7 @@ export function App({ trouble }: { trouble: string }) {
 
   useEffect(() => {
     whenUnauthorized(() => setKnown(false));
-    connect();
+    connect(() => telling() === "on");
   }, []);
   useEffect(() => {
     if (link === "live") setKnown(true);

@@ -12,13 +12,19 @@ export type Route =
   | { view: "agents" }
   | { view: "projects" }
   | { view: "settings" }
-  | { view: "session"; id: string }
+  | { view: "session"; id: string; place: Place | null }
   | { view: "inspector"; id: string };
+
+/** Where in a session: a turn, and the words that were looked for in it. Made anew whenever somebody goes there. */
+export interface Place {
+  turn: number;
+  q: string;
+}
 
 export function routeOf(path: string, search: string): Route {
   const given = new URLSearchParams(search);
-  const [first, second, third] = path.split("/").filter(Boolean).map(decode);
-  if (first === "s" && second) return third === "events" ? { view: "inspector", id: second } : { view: "session", id: second };
+  const [first, second, third, fourth] = path.split("/").filter(Boolean).map(decode);
+  if (first === "s" && second) return third === "events" ? { view: "inspector", id: second } : { view: "session", id: second, place: third === "turn" && /^[1-9]\d{0,8}$/.test(fourth ?? "") ? { turn: Number(fourth), q: given.get("q") ?? "" } : null };
   if (first === "new") return { view: "new", project: given.get("project") ?? undefined, agent: given.get("agent") ?? undefined };
   if (first === "inbox") return { view: "inbox" };
   if (first === "search") return { view: "search", q: given.get("q") ?? "" };
@@ -41,6 +47,7 @@ const NAMES: Partial<Record<Route["view"], string>> = { new: "New session", inbo
 export const nameOf = (route: Route) => (NAMES[route.view] ? `${NAMES[route.view]} · Perdure` : "Perdure");
 
 export const pathOf = (id: string) => `/s/${encodeURIComponent(id)}`;
+export const pathOfTurn = (id: string, turn: number, q = "") => `${pathOf(id)}/turn/${turn}${q && "?q=" + encodeURIComponent(q)}`;
 
 const listeners = new Set<() => void>();
 let route = routeOf(location.pathname, location.search);

@@ -1,6 +1,6 @@
 // Being told: the tab's title and icon, and notifications when a turn ends or a prompt waits. Above: the app starts it.
-// Below: the overview, notes.ts, which decides, and the browser's notifications. Tabs use the same tag, so that many tabs
-// make one notification, and tell each other what is looked at.
+// Below: the overview, notes.ts, which decides, and the browser's notifications, on phones those of a service worker
+// (public/telling.js). Tabs use the same tag, so that many tabs make one notification, and tell each other what is looked at.
 
 import { useEffect } from "react";
 import { keep, kept } from "../state/kept";
@@ -27,11 +27,11 @@ export function useTitleAndIcon(): void {
 
 export type Telling = "off" | "on" | "refused" | "impossible";
 
-/** Browsers on Android have them for service workers alone: to make one is an error. */
-let impossible = typeof navigator !== "undefined" && /Android/i.test(navigator.userAgent);
+/** Browsers on phones have them for service workers alone: to make one is an error. */
+let byWorker = typeof navigator !== "undefined" && /Android/i.test(navigator.userAgent);
 
 export function telling(): Telling {
-  if (typeof Notification === "undefined" || impossible) return "impossible";
+  if (typeof Notification === "undefined" || (byWorker && !navigator.serviceWorker)) return "impossible";
   if (Notification.permission === "denied") return "refused";
   return Notification.permission === "granted" && kept("notify") === "yes" ? "on" : "off";
 }
@@ -64,6 +64,8 @@ export function startTelling(): void {
     notes.seen({ session: route.id });
     tell({ session: route.id });
   };
+  // Somebody pressed a notification of the service worker.
+  navigator.serviceWorker?.addEventListener("message", (message: MessageEvent<{ path: string }>) => go(message.data.path));
   addEventListener("focus", () => look());
   document.addEventListener("visibilitychange", () => look());
 }
@@ -73,16 +75,33 @@ async function show(event: Event, words: string, key: string): Promise<Note | nu
   // A session that was made a moment ago is not in the list yet.
   const known = overviewNow().sessions.find((one) => one.id === event.session_id);
   const session = known ?? (await get<Session>(at(event.session_id)).catch(() => null));
+  const title = session ? titleOf(session) : "Perdure";
+  const path = pathOf(event.session_id);
+  const options = { body: words, tag: `perdure ${key}`, icon: "/page/icon.svg", data: path };
   try {
-    const note = new Notification(session ? titleOf(session) : "Perdure", { body: words, tag: `perdure ${key}`, icon: "/page/icon.svg" });
-    note.onclick = () => {
-      focus();
-      go(pathOf(event.session_id));
-      note.close();
-    };
-    return note;
+    if (!byWorker) return ofTab(title, options, path);
   } catch {
-    impossible = true;
-    return null;
+    byWorker = true;
   }
+  return ofWorker(title, options);
+}
+
+function ofTab(title: string, options: NotificationOptions, path: string): Note {
+  const note = new Notification(title, options);
+  note.onclick = () => {
+    focus();
+    go(path);
+    note.close();
+  };
+  return note;
+}
+
+async function ofWorker(title: string, options: NotificationOptions): Promise<Note | null> {
+  if (telling() !== "on") return null;
+  const registration = await navigator.serviceWorker.register("/page/telling.js");
+  for (let starting; !registration.active && (starting = registration.installing ?? registration.waiting); ) {
+    await new Promise((resolve) => starting!.addEventListener("statechange", resolve, { once: true }));
+  }
+  await registration.showNotification(title, options);
+  return { close: () => void registration.getNotifications({ tag: options.tag }).then((notes) => notes.forEach((note) => note.close())) };
 }

@@ -107,7 +107,7 @@ function config(state: State, session: Session, event: Event): State {
 }
 
 export function queued(state: State, event: Event): State {
-  const entry: Queued = { message_id: event.message_id, text: event.text, agent: event.agent, queued_at: event.at, first: !!event.first };
+  const entry: Queued = { message_id: event.message_id, text: event.text, agent: event.agent, attachments: event.attachments ?? [], queued_at: event.at, first: !!event.first };
   const queue = state.queue.filter((one) => one.message_id !== event.message_id);
   // Those that interrupt go before those that wait, in their own order.
   queue.splice(event.first ? queue.filter((one) => one.first).length : queue.length, 0, entry);

@@ -25,6 +25,8 @@ export class SessionStore {
   loading = false;
   /** Why older turns could not be had; they are asked for again. */
   trouble = "";
+  /** The turn that somebody went to: it and all after it are wanted. */
+  private from = Infinity;
   private retryMs = FIRST_RETRY_MS;
   private retrying: ReturnType<typeof setTimeout> | null = null;
   private queue: Event[] = [];
@@ -97,7 +99,7 @@ export class SessionStore {
     const lacking = new Set(missing(this.state));
     const recent = new Set(this.state.visible.slice(-PAGE_TURNS));
     for (const turn of this.state.turns) if (turn.message || turn.parts.length) recent.add(turn.turn);
-    const wanted = this.state.visible.filter((turn) => lacking.has(turn) && recent.has(turn));
+    const wanted = this.state.visible.filter((turn) => lacking.has(turn) && (recent.has(turn) || turn >= this.from));
     if (wanted.length) void this.load(wanted[0]!, wanted[wanted.length - 1]!);
   }
 
@@ -128,17 +130,25 @@ export class SessionStore {
     await this.load(some[0]!, some[some.length - 1]!);
   }
 
-  /** Everything from this turn on. */
+  /** Everything from this turn on, now or as soon as the server gives it. */
   async loadFrom(turn: number): Promise<void> {
+    this.from = Math.min(this.from, turn);
     const lacking = missing(this.state).filter((one) => one >= turn);
     if (lacking.length) await this.load(lacking[0]!, lacking[lacking.length - 1]!);
   }
 
-  /** Turns that were taken back, to be looked at. */
-  async loadRewound(turns: number[]): Promise<void> {
+  /** Whether this turn is here, whole. */
+  has(turn: number): boolean {
+    return this.state.turns.some((one) => one.turn === turn && one.loaded);
+  }
+
+  /** Turns that were taken back, to be looked at; whether there are any. */
+  async loadRewound(turns: number[]): Promise<boolean> {
     const found = await get<{ turns: TranscriptTurn[] }>(at(this.id, `/transcript?rewound=true&from_turn=${turns[0]}&to_turn=${turns[turns.length - 1]}`));
-    this.state = withHistory(this.state, found.turns.filter((turn) => turn.rewound), this.state.seq);
+    const rewound = found.turns.filter((turn) => turn.rewound);
+    this.state = withHistory(this.state, rewound, this.state.seq);
     this.tell();
+    return rewound.length > 0;
   }
 
   /** One after the other; what an earlier one has brought is not fetched again. */

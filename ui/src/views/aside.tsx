@@ -4,7 +4,7 @@
 import { useMemo } from "react";
 import { IconButton, Link } from "../parts/button";
 import { Counts } from "../parts/diff";
-import { pathOf } from "../shell/router";
+import { go, pathOf, pathOfTurn } from "../shell/router";
 import type { State } from "../state/session";
 import { useCalmly, type SessionStore } from "../state/store";
 import { counts, difference } from "../text/difference";
@@ -14,7 +14,7 @@ import { PlanList } from "./turnrows";
 
 const SHOWN_TURNS = 60;
 
-export function Aside({ store, shown, onClose, onTurn }: { store: SessionStore; shown: boolean; onClose: () => void; onTurn: (turn: number) => void }) {
+export function Aside({ store, shown, onClose }: { store: SessionStore; shown: boolean; onClose: () => void }) {
   const state = useCalmly(store);
   const plan = useMemo(() => {
     for (const turn of state.turns.toReversed()) {
@@ -33,7 +33,7 @@ export function Aside({ store, shown, onClose, onTurn }: { store: SessionStore; 
         {plan && <Section title="Plan"><PlanList part={plan} /></Section>}
         <Files state={state} />
         <Spent state={state} />
-        <Outline state={state} onTurn={(turn) => (onTurn(turn), onClose())} />
+        <Outline state={state} onClose={onClose} />
         <Section title="Events">
           <Link to={pathOf(state.id) + "/events"} className="text-quiet underline underline-offset-2 hover:text-text">{state.seq.toLocaleString("en")} stored</Link>
         </Section>
@@ -114,7 +114,7 @@ function Spent({ state }: { state: State }) {
   );
 }
 
-function Outline({ state, onTurn }: { state: State; onTurn: (turn: number) => void }) {
+function Outline({ state, onClose }: { state: State; onClose: () => void }) {
   const known = new Map(state.turns.map((turn) => [turn.turn, turn]));
   const all = state.visible;
   const turns = all.slice(-SHOWN_TURNS);
@@ -124,17 +124,17 @@ function Outline({ state, onTurn }: { state: State; onTurn: (turn: number) => vo
       {all.length > turns.length && (
         <label className="mb-2 flex items-center gap-2 text-xs text-quiet">
           Go to turn
-          <input type="number" min={all[0]} max={all[all.length - 1]} aria-label="Turn number" className="w-20 rounded border border-line bg-raised px-1 py-0.5" onKeyDown={(event) => event.key === "Enter" && onTurn(Number(event.currentTarget.value))} />
+          <input type="number" min={all[0]} max={all[all.length - 1]} aria-label="Turn number" className="w-20 rounded border border-line bg-raised px-1 py-0.5" required onKeyDown={(event) => event.key === "Enter" && event.currentTarget.checkValidity() && (go(pathOfTurn(state.id, Number(event.currentTarget.value))), onClose())} />
           of {all[all.length - 1]}
         </label>
       )}
-      <ol className="space-y-0.5">
+      <ol className="space-y-0.5" onClick={onClose}>
         {turns.map((turn) => (
           <li key={turn}>
-            <button type="button" onClick={() => onTurn(turn)} className="flex w-full gap-2 rounded px-1 py-0.5 text-left hover:bg-hover">
+            <Link to={pathOfTurn(state.id, turn)} className="flex w-full gap-2 rounded px-1 py-0.5 text-left hover:bg-hover">
               <span className="w-6 shrink-0 text-right text-xs leading-5 text-quiet tabular-nums">{turn}</span>
               <span className="truncate">{known.get(turn)?.message?.text.split("\n")[0] ?? "…"}</span>
-            </button>
+            </Link>
           </li>
         ))}
       </ol>

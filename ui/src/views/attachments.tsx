@@ -1,9 +1,10 @@
-// Files that go with a message: pasted, dropped or chosen, read in the browser and sent inside of the message. Above: the
-// composer. Below: the browser's file reader.
+// Files that go with a message: pasted, dropped or chosen, read in the browser and sent inside of the message; or of one
+// that is taken back, had from the server. Above: the composer and the queue. Below: the browser's file reader.
 
 import { IconButton } from "../parts/button";
 import { say } from "../shell/toast";
 import { bytes } from "../text/words";
+import { at } from "../wire/api";
 import type { Attachment } from "../wire/types";
 
 /** What the server takes by default, all together. */
@@ -21,7 +22,18 @@ export async function readFiles(files: Iterable<File>): Promise<Attachment[]> {
   return read;
 }
 
-function base64(file: File): Promise<string> {
+/** The files of a message that the server has, as they were when it was sent. Those that are only named stay so. */
+export function filesBack(session: string, attachments: Attachment[]): Promise<Attachment[]> {
+  const back = async ({ name, mime_type, file, path, uri }: Attachment): Promise<Attachment> => {
+    if (!file) return { name, mime_type, ...(path ? { path } : {}), ...(uri ? { uri } : {}) };
+    const answer = await fetch(at(session, `/attachments/${encodeURIComponent(file)}`)).catch(() => null);
+    if (!answer?.ok) throw new Error(`${name} can't be had from the server, so nothing was taken back.`);
+    return { name, mime_type, data: await base64(await answer.blob()) };
+  };
+  return Promise.all(attachments.map(back));
+}
+
+function base64(file: Blob): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(String(reader.result).split(",", 2)[1] ?? "");
@@ -36,7 +48,7 @@ export function AttachmentList({ attachments, onRemove }: { attachments: Attachm
     <ul aria-label="Attachments" className="flex flex-wrap gap-2 px-3 pt-2">
       {attachments.map((attachment, index) => (
         <li key={index} className="flex items-center gap-1 rounded-md border border-line pl-2 text-xs">
-          {attachment.mime_type.startsWith("image/") && <img src={`data:${attachment.mime_type};base64,${attachment.data}`} alt="" className="size-6 rounded object-cover" />}
+          {attachment.data && attachment.mime_type.startsWith("image/") && <img src={`data:${attachment.mime_type};base64,${attachment.data}`} alt="" className="size-6 rounded object-cover" />}
           <span className="max-w-40 truncate">{attachment.name}</span>
           <IconButton icon="cross" label={`Remove ${attachment.name}`} size={12} onClick={() => onRemove(index)} className="size-6" />
         </li>

@@ -6,9 +6,11 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, typ
 import { Virtualizer, type CacheSnapshot, type VirtualizerHandle } from "virtua";
 import { Button } from "../parts/button";
 import { BlockView } from "../parts/markdown";
+import { go, pathOf, type Place } from "../shell/router";
 import { discard, tryAgain, useOutbox, type Outgoing } from "../state/outbox";
 import { useSession, type SessionStore } from "../state/store";
 import { plural } from "../text/words";
+import { usePlace } from "./place";
 import { cameBefore, firstKey, RowMaker, type Row } from "./rows";
 import { ToolsView, ToolView } from "./tool";
 import { AskedRow, MessageRow, Notice, PlanRow, ResolvedRow, RewoundRow, Separator, Thinking, type TurnActions } from "./turnrows";
@@ -17,47 +19,43 @@ import { Working } from "./working";
 const NEAR_PX = 32;
 const EARLIER_PX = 800;
 
-interface Place {
+interface Position {
   cache: CacheSnapshot;
   offset: number;
   following: boolean;
 }
 /** Where the person was in each session of this tab. */
-const places = new Map<string, Place>();
+const positions = new Map<string, Position>();
 
 export interface ConversationHandle {
   toEnd(): void;
-  toTurn(turn: number): void;
 }
 
 interface Props {
   store: SessionStore;
+  /** Where somebody goes; null: where they are. */
+  place: Place | null;
   actions: TurnActions;
   onRewound: (turns: number[]) => void;
   ref: Ref<ConversationHandle>;
 }
 
-export function Conversation({ store, actions, onRewound, ref }: Props) {
+export function Conversation({ store, place, actions, onRewound, ref }: Props) {
   const state = useSession(store);
   const maker = useRef<RowMaker>(null);
   maker.current ??= new RowMaker();
   const [open, setOpen] = useState<Set<string>>(() => new Set());
   const outbox = useOutbox();
   const rows = useMemo(() => maker.current!.rows(state, open, outbox, store.earlier), [state, open, outbox, store]);
-  const { scroller, list, following, away, toEnd, begin, look } = useFollowing(store, rows);
-
-  useImperativeHandle(ref, () => ({
-    toEnd,
-    toTurn: (turn) => {
-      const find = () => maker.current!.rows(store.state, open, [], store.earlier).findIndex((row) => row.kind === "separator" && row.turn.turn === turn);
-      void store.loadFrom(turn).then(() =>
-        requestAnimationFrame(() => {
-          begin();
-          list.current?.scrollToIndex(Math.max(0, find() - 1), { align: "start" });
-        }),
-      );
-    },
-  }));
+  const { scroller, list, following, away, toEnd: scrollToEnd, begin, look } = useFollowing(store, rows);
+  const showRewound = (turn: number) => setOpen((before) => new Set(before).add("rewound:" + turn));
+  const found = usePlace(store, rows, place, list, begin, showRewound);
+  const toEnd = () => {
+    scrollToEnd();
+    // Whoever is at the end is no longer at a turn, also after a reload.
+    if (place) go(pathOf(store.id), true);
+  };
+  useImperativeHandle(ref, () => ({ toEnd }));
 
   const toggle = useCallback((key: string) => {
     // What is opened must not be carried away by following the end.
@@ -81,7 +79,7 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
           </div>
         );
       case "message":
-        return <MessageRow turn={row.turn} actions={actions} busy={busy || state.session?.state === "ended"} session={state.id} />;
+        return <MessageRow turn={row.turn} actions={actions} busy={busy} ended={state.session?.state === "ended"} session={state.id} />;
       case "separator":
         return <Separator turn={row.turn} />;
       case "block":
@@ -118,9 +116,9 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
   return (
     <div className="relative min-h-0 flex-1">
       <div ref={scroller} role="log" aria-label="Conversation" aria-live="off" tabIndex={0} data-following={following} className="h-full overflow-y-auto overscroll-contain px-4 pb-12 [overflow-anchor:none] focus-visible:outline-offset-[-2px] sm:px-6">
-        <Virtualizer ref={list} scrollRef={scroller} shift={prepended} cache={places.get(state.id)?.cache} itemSize={48}>
+        <Virtualizer ref={list} scrollRef={scroller} shift={prepended} cache={positions.get(state.id)?.cache} itemSize={48}>
           {rows.map((row) => (
-            <div key={row.key} className="mx-auto max-w-[92ch]">{draw(row)}</div>
+            <div key={row.key} aria-current={found?.key === row.key ? "location" : undefined} className={`mx-auto max-w-[92ch] ${found?.key === row.key && found.marked ? "marked" : ""}`}>{draw(row)}</div>
           ))}
         </Virtualizer>
       </div>
@@ -137,8 +135,8 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
 function useFollowing(store: SessionStore, rows: Row[]) {
   const scroller = useRef<HTMLDivElement>(null);
   const list = useRef<VirtualizerHandle>(null);
-  const place = places.get(store.id);
-  const [following, setFollowing] = useState(place?.following ?? true);
+  const position = positions.get(store.id);
+  const [following, setFollowing] = useState(position?.following ?? true);
   const follows = useRef(following);
   const [seen, setSeen] = useState("");
   const byHand = useRef(false);
@@ -231,11 +229,11 @@ function useFollowing(store: SessionStore, rows: Row[]) {
   }, [store, set, pin, toEnd]);
 
   useLayoutEffect(() => {
-    if (place && !place.following) scroller.current!.scrollTop = place.offset;
+    if (position && !position.following) scroller.current!.scrollTop = position.offset;
     const element = scroller.current!;
     const handle = list.current;
     return () => {
-      if (handle) places.set(store.id, { cache: handle.cache, offset: element.scrollTop, following: follows.current });
+      if (handle) positions.set(store.id, { cache: handle.cache, offset: element.scrollTop, following: follows.current });
     };
   }, [store]);
 

@@ -49,14 +49,3 @@ export function idFor(body: Record<string, unknown>): string {
 }
 
 export const forgetId = () => keepJson("new.tried", null);
-
-const gone = new Map<string, Attachment[]>();
-const MOST_REMEMBERED = 20;
-
-/** The files of messages that left this tab, for when one is taken back out of the queue. */
-export function rememberFiles(message: string, attachments: Attachment[]): void {
-  gone.set(message, attachments);
-  if (gone.size > MOST_REMEMBERED) gone.delete(gone.keys().next().value!);
-}
-
-export const rememberedFiles = (message: string) => gone.get(message) ?? NONE;

@@ -13,7 +13,8 @@ import { post } from "../wire/api";
 import type { Session } from "../wire/types";
 import { Chip, Composer, type Sent } from "./composer";
 import { forgetId, idFor } from "./drafts";
-import { agentChoices, optionsOf } from "./session";
+import { agentChoices } from "./agentchoice";
+import { optionsOf } from "./session";
 
 const REHEARSAL = `think The person wants to see what a session looks like.
 plan look around; change a file; ask before deploying; report

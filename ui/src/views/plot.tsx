@@ -19,8 +19,13 @@ export function Plot({ axis, lines, show, label }: Props) {
   useEffect(() => {
     const element = place.current!;
     const draw = () => {
-      const style = getComputedStyle(document.documentElement);
-      const colour = (name: string) => style.getPropertyValue(name).trim();
+      // A canvas needs the colour itself, which an element that has it can tell.
+      const colour = (name: string) => {
+        element.style.color = `var(${name})`;
+        const found = getComputedStyle(element).color;
+        element.style.color = "";
+        return found;
+      };
       const common = { stroke: colour("--quiet"), font: "11px system-ui", grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
       return new uPlot(
         {

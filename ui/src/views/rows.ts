@@ -33,6 +33,27 @@ export function cameBefore(first: string | undefined, rows: Row[]): boolean {
   return first !== undefined && first !== firstKey(rows) && rows.some((row) => row.key === first);
 }
 
+/** The letters and digits of it, however they are written. */
+const plain = (text: string) => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+
+function said(row: Row): string {
+  if (row.kind === "message") return row.turn.message?.text ?? "";
+  return row.kind === "block" ? row.block.raw : "";
+}
+
+/** Where a turn stands among the rows: at the first with the most of these words, or else at its beginning; -1: nowhere. */
+export function rowAt(rows: Row[], turn: number, q: string): number {
+  const words = plain(q).split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+  let [best, most] = [-1, -1];
+  rows.forEach((row, index) => {
+    if (!row.key.startsWith(`t${turn}:`)) return;
+    const text = plain(said(row));
+    const count = words.filter((word) => text.includes(word)).length;
+    if (count > most) [best, most] = [index, count];
+  });
+  return best;
+}
+
 export class RowMaker {
   private readonly blocks = new Map<string, { text: string; blocks: Blocks }>();
   private readonly made = new Map<number, { turn: Turn; open: Set<string>; rows: Row[] }>();

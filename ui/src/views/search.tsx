@@ -6,7 +6,7 @@ import { Button, Link } from "../parts/button";
 import { Ago } from "../parts/clock";
 import { Dot } from "../parts/dot";
 import { PageHead } from "../parts/pagehead";
-import { go, pathOf } from "../shell/router";
+import { go, pathOf, pathOfTurn } from "../shell/router";
 import { attention, titleOf } from "../state/sessions";
 import { withoutMarks } from "../text/words";
 import { get, query, sentence } from "../wire/api";
@@ -70,7 +70,7 @@ export default function Search({ q }: { q: string }) {
         <ul aria-label="Found sessions" className="divide-y divide-line">
           {found?.map((session) => (
             <li key={session.id}>
-              <Link to={pathOf(session.id)} className="flex gap-2 rounded-md px-2 py-3 hover:bg-hover">
+              <Link to={session.snippet_turn ? pathOfTurn(session.id, session.snippet_turn, text.trim()) : pathOf(session.id)} className="flex gap-2 rounded-md px-2 py-3 hover:bg-hover">
                 <span className="pt-1"><Dot state={attention(session)} /></span>
                 <span className="min-w-0 flex-1">
                   <span className="flex items-baseline gap-2">

@@ -3,7 +3,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "react";
 import { Button, Link } from "../parts/button";
-import { pathOf, go } from "../shell/router";
+import { pathOf, go, type Place } from "../shell/router";
 import { attempt } from "../shell/toast";
 import { register } from "../shell/commands";
 import { useAgents } from "../state/lists";
@@ -12,20 +12,23 @@ import { attention, ATTENTION_WORDS } from "../state/sessions";
 import { storeOf, useHead } from "../state/store";
 import { at, patch, post, query } from "../wire/api";
 import { watch } from "../wire/link";
-import type { Agent, ConfigOption, Session, ToolPart } from "../wire/types";
+import type { ConfigOption, Session, ToolPart } from "../wire/types";
 import { useStill } from "./answering";
+import { agentChoices, AnotherAgent } from "./agentchoice";
 import { Aside } from "./aside";
+import { filesBack } from "./attachments";
 import { Chip, Composer, type ComposerHandle } from "./composer";
 import { Conversation, type ConversationHandle } from "./conversation";
 import { answerByKey, PromptCard } from "./prompt";
 import { QueueList } from "./queue";
 import { sayPlan, SessionHeader } from "./sessionheader";
+import type { Turn } from "../state/session";
 import type { TurnActions } from "./turnrows";
 import { interrupt } from "./working";
 
 const TWICE_MS = 1500;
 
-export function SessionView({ id }: { id: string }) {
+export function SessionView({ id, place }: { id: string; place: Place | null }) {
   const store = useMemo(() => storeOf(id), [id]);
   const { session, prompts, queue, commands, gone } = useHead(store);
   const composer = useRef<ComposerHandle>(null);
@@ -35,6 +38,9 @@ export function SessionView({ id }: { id: string }) {
   const [nextAgent, setNextAgent] = useState<string | null>(null);
   const [panel, setPanel] = useState(false);
   const [escaped, setEscaped] = useState(0);
+  const [elsewhere, setElsewhere] = useState<Turn | null>(null);
+  const agents = useAgents().value.agents;
+  const others = agentChoices(agents).filter((choice) => !choice.disabled).length > 1;
 
   useEffect(() => {
     watch([id]);
@@ -74,14 +80,19 @@ export function SessionView({ id }: { id: string }) {
   const actions = useMemo<TurnActions>(
     () => ({
       edit: async (turn, text) => (await attempt(patch(at(id, `/messages/${encodeURIComponent(turn.message!.message_id)}`), { text, ...store.revision }))) !== undefined,
-      retry: (turn, text) => void attempt(post(at(id, "/retry"), { turn: turn.turn, ...(text ? { text } : {}), ...store.revision })),
+      retry: (turn, text, agent) => void attempt(post(at(id, "/retry"), { turn: turn.turn, ...(text ? { text } : {}), ...(agent ? { agent } : {}), ...store.revision })),
       rewind: (turn) => {
-        const text = turn.message?.text ?? "";
-        void attempt(post(at(id, "/rewind"), { turn: turn.turn, ...store.revision })).then((done) => done !== undefined && composer.current?.put(text));
+        const back = async () => {
+          const files = await filesBack(id, turn.message?.attachments ?? []);
+          await post(at(id, "/rewind"), { turn: turn.turn, ...store.revision });
+          composer.current?.put(turn.message?.text ?? "", files);
+        };
+        void attempt(back());
       },
-      fork: (turn) => void attempt(post<Session>(at(id, "/fork"), { turn: turn.turn })).then((made) => made && go(pathOf(made.id))),
+      fork: (turn, agent) => void attempt(post<Session>(at(id, "/fork"), { turn: turn.turn, ...(agent ? { agent } : {}) })).then((made) => made && go(pathOf(made.id))),
+      another: others ? setElsewhere : null,
     }),
-    [id, store],
+    [id, store, others],
   );
 
   if (gone) {
@@ -101,7 +112,7 @@ export function SessionView({ id }: { id: string }) {
         <p className="sr-only" role="status">{prompt ? `Waiting for you: ${prompt.title}` : session ? ATTENTION_WORDS[attention(session)] : ""}</p>
         <SessionHeader id={id} session={session} panel={panel} onPanel={() => setPanel(!panel)} />
         {session ? (
-          <Conversation key={id} ref={conversation} store={store} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
+          <Conversation key={id} ref={conversation} store={store} place={place} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
         ) : (
           <div className="flex-1" aria-busy="true" />
         )}
@@ -133,7 +144,8 @@ export function SessionView({ id }: { id: string }) {
           />
         </div>
       </div>
-      <Aside store={store} shown={panel} onClose={() => setPanel(false)} onTurn={(turn) => conversation.current?.toTurn(turn)} />
+      {elsewhere && <AnotherAgent turn={elsewhere} agents={agents} onClose={() => setElsewhere(null)} onRetry={busy || ended ? null : (agent) => actions.retry(elsewhere, undefined, agent)} onFork={(agent) => actions.fork(elsewhere, agent)} />}
+      <Aside store={store} shown={panel} onClose={() => setPanel(false)} />
     </div>
   );
 }
@@ -147,10 +159,6 @@ function EndedRow({ id, project, agent }: { id: string; project: string | null; 
       <Button icon="plus" onClick={() => go("/new" + query({ project, agent }))}>Start a new one</Button>
     </div>
   );
-}
-
-export function agentChoices(agents: Agent[]) {
-  return agents.map((agent) => ({ value: agent.name, name: agent.name, hint: agent.state === "ready" ? undefined : (agent.reason ?? agent.state.replace("_", " ")), disabled: agent.state === "missing" || agent.state === "broken" || agent.state === "too_old" }));
 }
 
 /** Model, mode and whatever else the agent lets one choose, in one form. */

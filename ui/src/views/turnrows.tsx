@@ -8,6 +8,7 @@ import { copyText } from "../parts/copy";
 import { Icon } from "../parts/icons";
 import { Prose } from "../parts/markdown";
 import { Menu, type MenuItem } from "../parts/menu";
+import { pathOfTurn } from "../shell/router";
 import type { Turn } from "../state/session";
 import { contextReason, CONTEXT_WORDS, count, duration, exact, money, plural, STOP_WORDS } from "../text/words";
 import { at } from "../wire/api";
@@ -15,27 +16,36 @@ import type { NoticePart, PlanPart, Prompt, ResolvedPart, TextPart, TurnInfo } f
 
 export interface TurnActions {
   edit: (turn: Turn, text: string) => Promise<boolean>;
-  retry: (turn: Turn, text?: string) => void;
+  retry: (turn: Turn, text?: string, agent?: string) => void;
   rewind: (turn: Turn) => void;
-  fork: (turn: Turn) => void;
+  fork: (turn: Turn, agent?: string) => void;
+  /** Null where there is only one. */
+  another: ((turn: Turn) => void) | null;
 }
 
 const SHOWN_LINES = 12;
 const SHOWN_CHARS = 1600;
 
-export const MessageRow = memo(function MessageRow({ turn, actions, busy, session }: { turn: Turn; actions: TurnActions; busy: boolean; session: string }) {
+export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended, session }: { turn: Turn; actions: TurnActions; busy: boolean; ended: boolean; session: string }) {
   const [editing, setEditing] = useState<string | null>(null);
   const [whole, setWhole] = useState(false);
   const message = turn.message!;
   const lines = message.text.split("\n");
   const long = lines.length > SHOWN_LINES + 4 || message.text.length > SHOWN_CHARS * 1.5;
   const first = lines.slice(0, SHOWN_LINES).join("\n").slice(0, SHOWN_CHARS) + " …";
-  const items: MenuItem[] = [
-    { label: "Copy", icon: "copy", run: () => void copyText(message.text) },
+  const another = actions.another;
+  // What an ended session was stays as it is.
+  const changes: MenuItem[] = [
     { label: "Edit in place", icon: "pencil", hint: "Changes what was said; later turns stay", disabled: busy, run: () => setEditing(message.text) },
     { label: "Retry from here", icon: "retry", hint: "Takes this turn and all after it back, and sends it again", disabled: busy, run: () => actions.retry(turn) },
     { label: "Rewind to before this", icon: "undo", hint: "Takes this turn and all after it back", disabled: busy, run: () => actions.rewind(turn) },
+  ];
+  const items: MenuItem[] = [
+    { label: "Copy", icon: "copy", run: () => void copyText(message.text) },
+    { label: "Copy link", icon: "link", run: () => void copyText(location.origin + pathOfTurn(session, turn.turn)) },
+    ...(ended ? [] : changes),
     { label: "Fork from here", icon: "fork", hint: "A new session with the history up to this turn", run: () => actions.fork(turn) },
+    ...(another ? [{ label: "With another agent", icon: "agent", hint: ended ? "Fork it for one" : "Retry or fork it with one", run: () => another(turn) } as const] : []),
   ];
   return (
     <article aria-label={`Your message, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line bg-raised px-3 py-2 ${turn.rewound ? "opacity-60" : ""}`}>

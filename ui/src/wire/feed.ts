@@ -52,7 +52,7 @@ export class Feed {
   private link: LinkState = "connecting";
   private lastEventAt = Date.now();
   private list: FromFeed | null = null;
-  private readonly lists = new Refresher(() => this.fetchList());
+  private readonly lists = new Refresher((signal) => this.fetchList(signal));
   private shrinking: ReturnType<typeof setTimeout> | null = null;
   private sweptAt = Date.now();
 
@@ -62,8 +62,7 @@ export class Feed {
   }
 
   open(): void {
-    if (this.changes) return;
-    this.changes = new Stream("/api/events?all=true", {
+    this.changes ??= new Stream("/api/events?all=true", {
       events: (events) => {
         this.lastEventAt = Date.now();
         this.tell({ kind: "changes", events });
@@ -73,19 +72,26 @@ export class Feed {
       },
       state: (state) => {
         if (state === "live") this.lists.hurry();
+        // If one gets through, the other does too.
+        if (state === "live" && this.watching?.state === "lost") this.watching.nudge();
         this.relink();
       },
     });
-    this.restart();
+    if (!this.watching) this.restart();
   }
 
   /** Let go of the connections; what was missed comes as snapshots when it is opened again. */
   close(): void {
     this.changes?.close();
     this.changes = null;
+    this.rest();
+    this.lists.stop();
+  }
+
+  /** Watch no session until it is opened again, but hear what happens in all. */
+  rest(): void {
     this.watching?.close();
     this.watching = null;
-    this.lists.stop();
   }
 
   join(tab: Tab): void {
@@ -149,6 +155,7 @@ export class Feed {
         events: (events) => this.pass(events),
         state: (state) => {
           if (state === "missing") void this.findMissing();
+          if (state === "live" && this.changes?.state === "lost") this.changes.nudge();
           this.relink();
         },
       });
@@ -197,8 +204,8 @@ export class Feed {
     this.tell({ kind: "link", state: link, at: this.lastEventAt });
   }
 
-  private async fetchList(): Promise<boolean> {
-    const answer = await fetch(`/api/sessions?archived=false&limit=${LIST_LIMIT}`, { signal: AbortSignal.timeout(LIST_TIMEOUT_MS) });
+  private async fetchList(signal: AbortSignal): Promise<boolean> {
+    const answer = await fetch(`/api/sessions?archived=false&limit=${LIST_LIMIT}`, { signal: AbortSignal.any([signal, AbortSignal.timeout(LIST_TIMEOUT_MS)]) });
     if (!answer.ok) return answer.status === 401;
     const found = (await answer.json()) as { sessions: Session[]; next_cursor: string | null };
     this.list = { kind: "sessions", sessions: found.sessions, cursor: found.next_cursor };

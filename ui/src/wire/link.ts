@@ -1,6 +1,6 @@
 // A tab's end of the feed: the shared worker, or a feed of its own where there is none. Above: stores subscribe to what
 // comes. Below: a port. A tab of its own lets go of its streams while it is hidden, so that tabs don't use connections
-// up that the visible one needs.
+// up that the visible one needs; one hidden tab keeps listening if the person wants to be told.
 
 import { Feed, type FromFeed, type ToFeed } from "./feed";
 
@@ -22,12 +22,14 @@ function hear(message: FromFeed): void {
   for (const listener of listeners) listener(message);
 }
 
-export function connect(): void {
+/** `told` says whether the person wants to be told what happens while no tab is seen. */
+export function connect(told: () => boolean): void {
   if (speak) return;
-  speak = shared() ?? own();
+  speak = shared(told) ?? own(told);
   speak({ kind: "watch", sessions: watched });
   setInterval(() => speak?.({ kind: "ping", sessions: watched }), PING_MS);
   addEventListener("online", nudge);
+  addEventListener("focus", nudge);
   document.addEventListener("visibilitychange", () => {
     if (document.visibilityState === "visible") nudge();
   });
@@ -38,7 +40,7 @@ export function connect(): void {
 }
 
 /** The browser's one feed for all tabs; null if there is none. */
-function shared(): typeof speak {
+function shared(told: () => boolean): typeof speak {
   if (typeof SharedWorker !== "function") return null;
   try {
     const worker = new SharedWorker(new URL("./worker.ts", import.meta.url), { type: "module", name: `perdure ${__BUILD__}` });
@@ -46,7 +48,7 @@ function shared(): typeof speak {
     // Its script could not be had or run, so that nothing will ever come from it.
     worker.onerror = () => {
       worker.port.close();
-      speak = own();
+      speak = own(told);
       speak({ kind: "watch", sessions: watched });
     };
     worker.port.start();
@@ -57,15 +59,27 @@ function shared(): typeof speak {
 }
 
 /** A feed of this tab's own. */
-function own(): (message: ToFeed) => void {
+function own(told: () => boolean): (message: ToFeed) => void {
   const feed = new Feed();
   const tab = { send: (message: FromFeed) => queueMicrotask(() => hear(message)) };
   feed.join(tab);
   document.addEventListener("visibilitychange", () => {
-    if (document.visibilityState === "visible") feed.open();
-    else feed.close();
+    if (document.visibilityState === "visible") return feed.open();
+    if (!told()) return feed.close();
+    feed.rest();
+    void whileHidden(() => feed.close());
   });
   return (message) => feed.hear(tab, message);
+}
+
+/** One of the hidden tabs goes on until it is seen, the others stop. */
+async function whileHidden(stop: () => void): Promise<void> {
+  if (!navigator.locks) return stop();
+  await navigator.locks.request("perdure told", { ifAvailable: true }, (lock) => {
+    if (document.visibilityState === "visible") return;
+    if (!lock) return stop();
+    return new Promise<void>((resolve) => document.addEventListener("visibilitychange", () => resolve(), { once: true }));
+  });
 }
 
 export function watch(sessions: string[]): void {

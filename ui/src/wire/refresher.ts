@@ -8,10 +8,12 @@ export class Refresher {
   private wanted = false;
   private busy = false;
   private stopped = false;
+  private hurried = false;
   private pauseMs = PAUSE_MS;
+  private abort = new AbortController();
   private wakeUp: () => void = () => {};
 
-  constructor(private readonly fetch: () => Promise<boolean>) {}
+  constructor(private readonly fetch: (signal: AbortSignal) => Promise<boolean>) {}
 
   want(): void {
     this.stopped = false;
@@ -19,11 +21,14 @@ export class Refresher {
     if (!this.busy) void this.run();
   }
 
-  /** The server is there again: what failed is tried at once. */
+  /** The server is there again: what failed, or was asked of the server before, is asked at once. */
   hurry(): void {
-    if (this.pauseMs > PAUSE_MS) this.wakeUp();
     this.pauseMs = PAUSE_MS;
+    this.hurried = this.busy;
     this.want();
+    if (!this.hurried) return;
+    this.abort.abort();
+    this.wakeUp();
   }
 
   stop(): void {
@@ -35,7 +40,10 @@ export class Refresher {
     this.busy = true;
     while (this.wanted && !this.stopped) {
       this.wanted = false;
-      const done = await this.fetch().catch(() => false);
+      this.hurried = false;
+      this.abort = new AbortController();
+      const done = await this.fetch(this.abort.signal).catch(() => false);
+      if (this.hurried) continue;
       this.pauseMs = done ? PAUSE_MS : Math.min(LAST_PAUSE_MS, this.pauseMs * 2);
       if (!done) this.wanted = true;
       await new Promise<void>((resolve) => {

@@ -1,12 +1,16 @@
 // One event stream that is kept alive: connects, reads frames, and comes back by itself from where it was. Above: the
-// feed decides what is watched. Below: fetch. The delays are short because the server is near, and a page that is wrong
-// for ten seconds after a restart is wrong for too long.
+// feed decides what is watched. Below: fetch. The pauses between tries are short because the server is near: within a second
+// of its being back, the page is right.
 
 import { Framer } from "./sse";
 import type { Event } from "./types";
 
 const FIRST_RETRY_MS = 150;
-const LAST_RETRY_MS = 1000;
+/** The longest pause while the server is away for a moment, such as for a restart. */
+const LAST_RETRY_MS = 400;
+/** And after that, which leaves time for the answer within the second. */
+const MOMENT_MS = 60_000;
+const LATER_RETRY_MS = 800;
 /** The server shows a sign of life every 15 s. */
 const SILENCE_MS = 40_000;
 /** After a sleep, what has been silent for longer than a sign of life takes is dead. */
@@ -28,6 +32,8 @@ export class Stream {
   private abort = new AbortController();
   private closed = false;
   private retryMs = FIRST_RETRY_MS;
+  /** Since when it is not there. */
+  private awaySince: number | null = null;
   private wakeUp: () => void = () => {};
   private lastByteAt = Date.now();
   /** When the request was made that has no answer yet. */
@@ -51,6 +57,7 @@ export class Stream {
     const now = Date.now();
     if (this.askedAt !== null ? now - this.askedAt > PATIENCE_MS : this.state === "live" && now - this.lastByteAt > SILENCE_MS / 2) this.abort.abort();
     this.retryMs = FIRST_RETRY_MS;
+    this.awaySince = null;
     this.wakeUp();
   }
 
@@ -68,8 +75,10 @@ export class Stream {
       // The server closed it in good order: whether it is gone or has nothing more to say shows when it is asked again.
       this.set(outcome === "closed" ? "connecting" : outcome);
       if (outcome === "ended") return;
-      const wait = outcome === "unauthorized" || outcome === "missing" ? 30_000 : this.retryMs;
-      this.retryMs = Math.min(LAST_RETRY_MS, this.retryMs * 2);
+      this.awaySince ??= Date.now();
+      const longest = Date.now() - this.awaySince < MOMENT_MS ? LAST_RETRY_MS : LATER_RETRY_MS;
+      const wait = outcome === "unauthorized" || outcome === "missing" ? 30_000 : Math.min(longest, this.retryMs);
+      this.retryMs = Math.min(longest, this.retryMs * 2);
       await this.pause(wait);
     }
   }
@@ -113,6 +122,7 @@ export class Stream {
     }
     if (!answer.ok || !answer.body) return "lost";
     this.retryMs = FIRST_RETRY_MS;
+    this.awaySince = null;
     this.lastByteAt = Date.now();
     this.set("live");
     const watch = this.watchSilence();

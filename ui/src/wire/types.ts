@@ -82,6 +82,8 @@ export interface Session {
   last_line?: string;
   turns?: TurnInfo[];
   snippet?: string;
+  /** Null: of the title. */
+  snippet_turn?: number | null;
 }
 
 export interface Command {
@@ -95,6 +97,9 @@ export interface Attachment {
   data?: string;
   /** Where the server keeps it. */
   file?: string;
+  /** Where it is, if it is only named. */
+  path?: string;
+  uri?: string;
 }
 
 export interface Message {
@@ -211,6 +216,7 @@ export interface Queued {
   message_id: string;
   text: string;
   agent?: string | null;
+  attachments?: Attachment[];
   queued_at?: string;
   /** It interrupts, and so goes before those that wait. */
   first?: boolean;

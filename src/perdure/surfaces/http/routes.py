@@ -25,7 +25,7 @@ LIST_QUERY: dict[str, tuple[Any, str]] = {
     "workdir": (str, "Only sessions in this working directory."),
     "parent": (str, "Only sessions that this session started."),
     "archived": (bool, "Only archived sessions, or only others."),
-    "q": (str, "Words to find in titles and transcripts."),
+    "q": (str, "Words to find in titles and transcripts; `snippet` and `snippet_turn` say where they stand."),
     "limit": (int, "How many at the most (1 to 1,000; 50 by default)."),
     "cursor": (str, "Where the page before ended."),
 }

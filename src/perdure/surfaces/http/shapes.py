@@ -141,6 +141,8 @@ class FoundSession(ListedSession, kw_only=True):
     """The end of what was last said."""
     snippet: str | None = None
     """Where the words that were searched for stand, in brackets."""
+    snippet_turn: int | None = None
+    """The turn that it is of; null if only the title has the words."""
 
 
 class SessionList(Struct):
@@ -161,7 +163,10 @@ class QueuedMessage(Struct, kw_only=True):
     message_id: str
     text: str
     agent: str | None
+    attachments: list[dict[str, Any]]
     queued_at: str
+    first: bool
+    """It interrupts, and so goes before those that are content to wait."""
 
 
 class Queue(Struct):

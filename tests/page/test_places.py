@@ -1,0 +1,101 @@
+"""A place in a session: a search hit, a turn of the outline, a link that somebody sent. It is shown and marked."""
+
+import re
+from typing import Any
+
+from playwright.sync_api import Locator, expect
+
+from tests.harness import LiveServer
+from tests.page.person import Person
+
+TURNS = 60
+HIT = 4
+"""Far before the turns that come with the session."""
+MARKS = """
+  window.marks = [];
+  new MutationObserver(() => {
+    for (const one of document.querySelectorAll('.marked')) window.marks.push(one.textContent.trim());
+  }).observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ['class'] });
+"""
+
+
+def long_session(server: LiveServer, name: str, word: str) -> str:
+    """Many turns, one of which has a long answer with this word near its end."""
+    events: list[dict[str, Any]] = []
+    for turn in range(1, TURNS + 1):
+        at = f"2026-02-07T12:{turn % 60:02d}:00.000Z"
+        answer = f"Answer {turn}."
+        if turn == HIT:
+            lines = [f"Paragraph {number} of what there is to say." for number in range(80)]
+            answer = "\n\n".join([*lines, f"Here is the {word}, at last.", *lines[:20]])
+        about = {"turn": turn, "at": at}
+        message = {"message_id": f"m{turn}", "agent": ""}
+        began = {"run_id": "", "context": "fresh", "context_reason": "imported"}
+        events += [
+            {"type": "user_message", "text": f"Question {turn}", **message, **about},
+            {"type": "turn_start", **began, **message, **about},
+            {"type": "assistant_text", "block": 0, "delta": answer, **about},
+            {"type": "turn_end", "stop_reason": "end_turn", "duration_ms": 1000, **about},
+        ]
+    given = {"id": name, "title": "Long", "created_at": "2026-02-07T12:00:00.000Z", "events": events}
+    server.post("/api/import", given, expect=201)
+    return name
+
+
+def place(person: Person) -> Locator:
+    return person.log.locator("[aria-current=location]")
+
+
+def test_a_search_hit_is_opened_where_it_was_said(person: Person) -> None:
+    long_session(person.server, "hit", "platypus")
+    person.context.add_init_script(MARKS)
+    person.go("/search?q=platypus")
+    person.page.get_by_role("list", name="Found sessions").get_by_role("link").click()
+    expect(person.page).to_have_url(re.compile(rf"/s/hit/turn/{HIT}\?q=platypus$"))
+    expect(place(person)).to_have_text("Here is the platypus, at last.")
+    expect(place(person)).to_be_in_viewport()
+    expect(place(person)).not_to_have_class(re.compile("marked"))
+    assert "Here is the platypus, at last." in person.page.evaluate("() => window.marks")
+    expect(person.log).to_have_attribute("data-following", "false")
+    person.page.reload()
+    expect(place(person)).to_be_in_viewport()
+
+
+def test_the_outline_and_a_link_lead_to_a_turn(person: Person) -> None:
+    session = long_session(person.server, "outline", "heron")
+    person.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    person.open(session)
+    person.sees(f"Answer {TURNS}.")
+    beside = person.page.get_by_role("complementary", name="Plan, files and outline")
+    beside.get_by_role("link", name=re.compile("Question 45")).click()
+    expect(place(person)).to_contain_text("Question 45")
+    expect(place(person)).to_be_in_viewport()
+    beside.get_by_role("link", name=re.compile("^7 ")).click()
+    expect(place(person)).to_contain_text("Question 7")
+    expect(place(person)).to_be_in_viewport()
+    person.page.go_back()
+    expect(place(person)).to_contain_text("Question 45")
+    expect(place(person)).to_be_in_viewport()
+    person.turn_menu(45, "Copy link")
+    copied = person.page.evaluate("() => navigator.clipboard.readText()")
+    assert copied == f"{person.server.url}/s/{session}/turn/45"
+    other = person.context.new_page()
+    other.goto(copied)
+    expect(other.get_by_role("article", name="Your message, turn 45", exact=True)).to_be_in_viewport()
+    person.page.get_by_role("button", name="To the end").click()
+    expect(person.page).to_have_url(f"{person.server.url}/s/{session}")
+    expect(place(person)).to_have_count(0)
+    expect(person.log).to_have_attribute("data-following", "true")
+
+
+def test_a_link_to_a_turn_that_was_taken_back_or_never_was_says_so(person: Person) -> None:
+    session = person.server.create(title="Short")
+    for text in ("say one", "say two", "say three"):
+        person.server.turn(session, text)
+    person.server.post(f"/api/sessions/{session}/rewind", {"turn": 2})
+    person.go(f"/s/{session}/turn/3")
+    expect(place(person)).to_contain_text("taken back")
+    expect(place(person)).to_contain_text("say three")
+    person.go(f"/s/{session}/turn/9")
+    expect(person.page.get_by_text("This session has no turn 9.")).to_be_visible()
+    person.sees("say one")

@@ -1,0 +1,45 @@
+// Which agent: the choices, and a turn that another one is to work on. Above: composers and the session view. Below: what
+// the server says of its agents.
+
+import { useState } from "react";
+import { Button } from "../parts/button";
+import { Dialog } from "../parts/dialog";
+import type { Turn } from "../state/session";
+import type { Agent } from "../wire/types";
+
+export function agentChoices(agents: Agent[]) {
+  return agents.map((agent) => ({ value: agent.name, name: agent.name, hint: agent.state === "ready" ? undefined : (agent.reason ?? agent.state.replace("_", " ")), disabled: agent.state === "missing" || agent.state === "broken" || agent.state === "too_old" }));
+}
+
+interface Props {
+  turn: Turn;
+  agents: Agent[];
+  /** Null where nothing can be tried again now. */
+  onRetry: ((agent: string) => void) | null;
+  onFork: (agent: string) => void;
+  onClose: () => void;
+}
+
+export function AnotherAgent({ turn, agents, onRetry, onFork, onClose }: Props) {
+  const choices = agentChoices(agents).filter((choice) => !choice.disabled && choice.value !== turn.info?.agent);
+  const [chosen, setChosen] = useState(choices[0]?.value ?? "");
+  const agent = choices.some((choice) => choice.value === chosen) ? chosen : "";
+  const pick = (act: (agent: string) => void) => () => (onClose(), act(agent));
+  return (
+    <Dialog title={`Turn ${turn.turn} with another agent`} onClose={onClose}>
+      <fieldset className="mb-4 text-sm">
+        <legend className="sr-only">Agent</legend>
+        {choices.map((choice) => (
+          <label key={choice.value} className="flex items-start gap-2 rounded-md px-2 py-1.5 hover:bg-hover">
+            <input type="radio" name="agent" value={choice.value} checked={choice.value === agent} onChange={() => setChosen(choice.value)} className="mt-1" />
+            <span className="min-w-0 break-words">{choice.name}{choice.hint && <span className="block text-xs text-quiet">{choice.hint}</span>}</span>
+          </label>
+        ))}
+      </fieldset>
+      <div className="flex flex-wrap gap-2">
+        {onRetry && <Button tone="primary" icon="retry" disabled={!agent} title="Takes this turn and all after it back, and sends it again" onClick={pick(onRetry)}>Retry from here</Button>}
+        <Button icon="fork" disabled={!agent} title="A new session with the history up to this turn" onClick={pick(onFork)}>Fork from here</Button>
+      </div>
+    </Dialog>
+  );
+}
