@@ -47,6 +47,9 @@ def title(name: str, given: Any) -> str:
 
 def result_text(block: dict[str, Any], detail: Any) -> str | None:
     text = content.text_of(block.get("content"))
+    if text and isinstance(detail, dict) and "agentId" in detail:
+        # A sub-agent's report; what the model sees also has notes on how to go on with it.
+        text = content.text_of(detail.get("content")) or text
     return text or (detail if isinstance(detail, str) and detail else None)
 
 
