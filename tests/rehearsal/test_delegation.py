@@ -90,14 +90,14 @@ def test_a_claude_host_that_asks_for_it_also_hears_a_sub_agents_words(host: Host
     assert ids[0] == ids[1] and len(set(ids)) == 3, "a message for each call of the model"
 
 
-def test_an_interrupted_claude_sub_agent_leaves_no_tool_open(host: Host) -> None:
+def test_an_interrupted_claude_sub_agent_is_rejected_and_its_own_tool_left_open(host: Host) -> None:
     host.say(MESSAGE)
     host.until(lambda line: line.get("subtype") == "task_progress")
     host.control("interrupt")
     result = host.result()
     assert (result["subtype"], result["terminal_reason"]) == ("error_during_execution", "aborted_tools")
-    uses = {block["id"] for block in host.blocks("tool_use")}
-    assert {block["tool_use_id"] for block in host.blocks("tool_result")} == uses
+    assert kinds(host.seen)[-5:] == ["user/tool_result", *FINISH[:2], "user/text", "result/error_during_execution"]
+    assert [block["tool_use_id"] for block in host.blocks("tool_result")] == [host.blocks("tool_use")[0]["id"]]
     assert next(line["status"] for line in host.seen if line.get("subtype") == "task_notification") == "stopped"
 
 

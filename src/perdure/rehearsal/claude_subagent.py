@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 from perdure.rehearsal import claude_lines as lines
-from perdure.rehearsal import claude_permissions as permissions
 from perdure.rehearsal import claude_tools as tools
 from perdure.rehearsal.claude_ledger import tokens_in, usage_of
 from perdure.rehearsal.claude_lines import Line
@@ -53,11 +52,13 @@ class SubAgent:
 
     def tool_ended(self, act: ToolEnd) -> None:
         if self._open is not None:
-            self._show_result(tools.ended(self._open, act))
+            self._show_user([tools.ended(self._open, act).block])
+        # What follows is the answer to the next call of the model.
+        self._open, self._message = None, None
 
     def finish(self, report: str) -> tools.Result:
         """It is done. The result is for the tool that started it."""
-        self._end("completed", "completed")
+        self._end("completed", "completed", usage=self._usage())
         usage, tokens = self._usage(), tokens_in(self._characters)
         content = [{"type": "text", "text": report}]
         note = (
@@ -82,19 +83,17 @@ class SubAgent:
         return tools.Result({"tool_use_id": self._use.tool_id, "type": "tool_result", "content": shown}, details)
 
     def stop(self) -> None:
-        """It was interrupted."""
-        if self._open is not None:
-            self._show_result(tools.refused(self._open, permissions.REJECTED))
+        """It was interrupted. A tool that it has open is left open, as the real one does."""
         self._end("killed", "stopped")
 
     # Lines ----------------------------------------------------------------------------------------------------
 
-    def _end(self, status: str, told: str) -> None:
+    def _end(self, status: str, told: str, **fields: Any) -> None:
         patch = {"status": status, "end_time": int(time.time() * 1000)}
         self._note("task_updated", task_id=self._task_id, patch=patch)
         summary = {"status": told, "output_file": "", "summary": self._use.input["description"]}
         task = {"task_id": self._task_id, "tool_use_id": self._use.tool_id}
-        self._note("task_notification", **task, **summary, usage=self._usage())
+        self._note("task_notification", **task, **summary, **fields)
 
     def _show_assistant(self, block: Line) -> None:
         if self._message is None:
@@ -104,12 +103,6 @@ class SubAgent:
 
     def _show_user(self, content: list[Line]) -> None:
         self._send(lines.user(self._session_id, content))
-
-    def _show_result(self, result: tools.Result) -> None:
-        self._open = None
-        # What follows is the answer to the next call of the model.
-        self._message = None
-        self._show_user([result.block])
 
     def _send(self, line: Line) -> None:
         given = self._use.input

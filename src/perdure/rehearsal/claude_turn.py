@@ -343,9 +343,9 @@ class Turn:
 
     def _reject(self, use: tools.Use) -> None:
         self._close_message("tool_use")
+        self._show(tools.refused(use, permissions.REJECTED, "User rejected tool use"))
         if self._subagent is not None:
             self._subagent.stop()
-        self._show(tools.refused(use, permissions.REJECTED, "User rejected tool use"))
 
     def _show(self, result: tools.Result) -> None:
         session_id = self._session.session_id
