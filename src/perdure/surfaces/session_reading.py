@@ -30,6 +30,7 @@ class Own(Struct, kw_only=True):
     archived: bool = False
     agent: str | None = None
     workdir: str | None = None
+    parent: str | None = None
     created_at: str | None = None
 
 
@@ -119,6 +120,7 @@ def import_body(metadata: Metadata, events: list[Json]) -> Json:
         "summary": own.summary,
         "labels": own.labels,
         "archived": own.archived,
+        "parent": own.parent,
         "status": metadata.status,
         "state": metadata.state,
         "ended_at": metadata.ended_at,
