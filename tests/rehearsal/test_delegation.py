@@ -62,8 +62,9 @@ def test_a_claude_sub_agent_is_told_in_the_real_ones_lines(host: Host, workdir: 
     assert kinds(host.seen) == [*BEGIN, *TOOL, *TOOL, *FINISH, *ANSWER, "result/success"]
     assert (result["result"], result["num_turns"]) == ("done", 2)
     use = host.blocks("tool_use")[0]
-    task = {"description": "Look at the notes", "prompt": "Look at the notes", "subagent_type": "reviewer"}
-    assert (use["name"], use["input"]) == ("Agent", task)
+    given = use["input"]
+    assert (use["name"], given["description"], given["subagent_type"]) == ("Agent", "Look at the notes", "reviewer")
+    assert inner(host)[0]["message"]["content"][0]["text"] == given["prompt"]
     for line in inner(host):
         assert line["parent_tool_use_id"] == use["id"]
         assert (line["subagent_type"], line["task_description"]) == ("reviewer", "Look at the notes")

@@ -290,7 +290,8 @@ def _delegate(arguments: tuple[str, ...], scene: Scene) -> Performance:
     """A sub-agent, whose tools are inside of the one that started it. That one works even if they fail: it reports."""
     name, path = arguments[0], f"{arguments[0]}.md"
     task = arguments[1] or f"Write to {path}"
-    agent = _started("Agent", task, {"description": task, "prompt": task, "subagent_type": name})
+    prompt = f"{task}. You are {name}: look around first, write to {path}, and report."
+    agent = _started("Agent", task, {"description": task, "prompt": prompt, "subagent_type": name})
     yield agent
     yield ToolRun(agent.tool_id)
     yield Report(agent.tool_id, "I look at what is there first.")

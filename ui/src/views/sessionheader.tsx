@@ -11,7 +11,7 @@ import { Button } from "../parts/button";
 import { register } from "../shell/commands";
 import { go, pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
-import { attention, ATTENTION_WORDS, titleOf } from "../state/sessions";
+import { attention, ATTENTION_WORDS, titleOf, useOverview } from "../state/sessions";
 import { contextReason, CONTEXT_WORDS, exact, placeOf } from "../text/words";
 import { at, patch, post, remove } from "../wire/api";
 import { relist } from "../wire/link";
@@ -20,6 +20,7 @@ import { interrupt } from "./working";
 
 export function SessionHeader({ id, session, panel, onPanel }: { id: string; session: Session | null; panel: boolean; onPanel: () => void }) {
   const [asking, setAsking] = useState<"rename" | "labels" | "purge" | null>(null);
+  const parent = useOverview().sessions.find((one) => one.id === session?.parent);
 
   useEffect(
     () =>
@@ -61,7 +62,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
           {session.waiting_until && <span className="text-amber"> · waits until {exact(session.waiting_until)}</span>}
         </p>
       </div>
-      {session.parent && <Link to={pathOf(session.parent)} className="hidden text-xs text-quiet underline underline-offset-2 sm:block">Started by another session</Link>}
+      {session.parent && <Link to={pathOf(session.parent)} title="The session that started this one" className="hidden max-w-48 truncate text-xs text-quiet underline underline-offset-2 sm:block">Started by {parent ? titleOf(parent) : "another session"}</Link>}
       <IconButton icon="panel" label="Plan, files, outline" pressed={panel} onClick={onPanel} className="xl:hidden" />
       <Menu label="Session actions" items={items} align="end" className="inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
         <Icon name="more" />
