@@ -1,10 +1,16 @@
 """A sub-agent through a real server, in each family of agents: its work stands inside of the tool that started it."""
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import RealAgent
 from tests.harness import LiveServer, eventually, no_holes
+from tests.model.claude_process import environment
+from tests.model.server import running
 
 FAMILIES = ["rehearsal", "rehearsal-stream", "rehearsal-resume"]
 
@@ -31,6 +37,11 @@ def test_a_sub_agents_tools_stand_inside_and_its_words_are_no_answer(server: Liv
     shown = {part["tool_id"]: part for part in turn["parts"] if part["type"] == "tool"}
     assert shown[edit["tool_id"]]["parent_tool_id"] == outer["tool_id"]
     assert all(part["started_at"] < part["ended_at"] for part in shown.values())
+    (change,) = shown[edit["tool_id"]]["diff"]
+    assert change["path"].endswith("reviewer.md") and (change["old_text"], change["new_text"]) == (
+        None,
+        "rehearsed 1\n",
+    )
     assert server.recalled(session) == ["delegate reviewer Look at the notes\nsay The review is in."]
     no_holes(server.log(session))
 
@@ -56,3 +67,26 @@ def test_a_sub_agent_is_stopped_with_its_turn_and_the_session_goes_on(server: Li
     assert turn["stop_reason"] == "cancelled"
     assert {part["status"] for part in turn["parts"] if part["type"] == "tool"} <= {"completed", "failed"}
     assert server.turn(session, "say on")["stop_reason"] == "end_turn"
+
+
+@pytest.mark.timeout(240)
+def test_what_a_real_sub_agent_over_acp_says_is_no_answer(
+    make_server: Callable[..., LiveServer], real_agent: Callable[[str], RealAgent], tmp_path: Path
+) -> None:
+    agent = real_agent("claude-acp")
+    with running() as model:
+        env = "\n".join(f"{name} = {json.dumps(value)}" for name, value in environment(model, tmp_path).items())
+        program = f'[agents.real]\ndriver = "acp"\ncommand = {json.dumps(agent.argv)}\n[agents.real.env]\n{env}\n'
+        server = make_server(f"[server]\nslots = 0\nproject_slots = 0\n{program}")
+        session = server.create(agent="real")
+        work = "say I look first.\nbash echo from-the-mate\nsay the mate is done"
+        given = {"description": "some work", "prompt": work, "subagent_type": "general-purpose"}
+        server.send(session, f"tool Agent {json.dumps({**given, 'run_in_background': False})}\nsay all is done")
+        server.wait_idle(session, 120)
+    outer, inner = of_type(server, session, "tool_use")
+    assert (outer["name"], inner["parent_tool_id"]) == ("Agent", outer["tool_id"])
+    heard = [one["content"] for one in of_type(server, session, "tool_update") if one["tool_id"] == outer["tool_id"]]
+    assert "I look first." in heard
+    results = {one["tool_id"]: one["content"] for one in of_type(server, session, "tool_result")}
+    assert "from-the-mate" in results[inner["tool_id"]] and "the mate is done" in results[outer["tool_id"]]
+    assert server.text(session, 1) == "all is done"

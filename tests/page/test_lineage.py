@@ -109,6 +109,8 @@ def test_started_sessions_stand_below_and_bring_the_tree_to_where_they_are_seen(
     person.open(grandchild)
     person.header.get_by_role("link", name="Started by Guide").click()
     expect(person.page.get_by_role("heading", name="Guide")).to_be_visible()
+    person.menu("Open what started it")
+    expect(person.page.get_by_role("heading", name="Release")).to_be_visible()
 
 
 def test_a_tree_folds_says_what_is_in_it_and_stays_folded(

@@ -38,6 +38,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
   const mark = attention(session);
   const items: MenuItem[] = [
     ...(session.state === "processing" ? [{ label: "Interrupt the turn", icon: "stop" as const, run: () => void interrupt(id) }] : []),
+    ...(session.parent ? [{ label: "Open what started it", icon: "back" as const, hint: parent ? titleOf(parent) : "Another session", run: () => go(pathOf(session.parent!)) }] : []),
     { label: "Rename", icon: "pencil", run: () => setAsking("rename") },
     { label: "Labels", icon: "tag", run: () => setAsking("labels") },
     { label: "Fork", icon: "fork", hint: "A new session with this history", run: () => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id))) },
