@@ -134,6 +134,10 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     heartbeat_s: Annotated[float, Meta(gt=0, description="How often a stream shows that it is alive.")] = 15
 
 
+SESSION_VARIABLE = "PERDURE_SESSION"
+"""Says to a program that an agent is given which session it is for."""
+
+
 class McpServer(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """An MCP server that agents are given: a program, or an address."""
 

@@ -65,6 +65,7 @@ def test_initialize_offers_version_1_and_nothing_that_we_do_not_do(peer: Peer) -
         "fs": {"readTextFile": False, "writeTextFile": False},
         "terminal": False,
         "elicitation": {"form": {}},
+        "_meta": {"subagent-transcript": True},
     }
 
 

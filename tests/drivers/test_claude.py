@@ -393,6 +393,13 @@ def test_a_sub_agent_works_under_its_tool_and_its_words_are_no_answer(peer: Peer
     assert deltas(seen) == []
     assert only(ToolUpdate, seen).content == "I look."
     assert only(ToolUse, seen).parent_tool_id == "t1"
+    edit = {"file_path": "/a", "old_string": "one", "new_string": "two"}
+    peer.says(whole("s", tool_use("t3", "Edit", **edit), parent="t1"))
+    seen = peer.says(tool_result("t3", "updated", parent="t1"))
+    assert only(ToolResult, seen).diff == [{"path": "/a", "old_text": "one", "new_text": "two"}]
+    report, note = text("All is well."), text("agentId: a1 (use SendMessage to continue this agent)")
+    seen = peer.says(tool_result("t1", [report, note], {"agentId": "a1", "content": [report]}))
+    assert only(ToolResult, seen).content == "All is well."
 
 
 def test_tools_that_a_turn_leaves_open_are_closed_as_failed(peer: Peer) -> None:

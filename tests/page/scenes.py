@@ -27,6 +27,7 @@ class Day(NamedTuple):
     asking: str
     running: str
     failed: str
+    team: str
 
 
 def a_day(server: LiveServer, folder: Path) -> Day:
@@ -49,10 +50,19 @@ def a_day(server: LiveServer, folder: Path) -> Day:
     server.send(asking, "ask Which style do you want? | Short | Thorough, with examples for each of the settings")
     running = server.create(title="Flaky tests")
     server.send(running, "plan reproduce; bisect; fix\nsay Running the suite again.\nhang")
+    team = server.create(title="Version 3", project="Site")
+    server.turn(
+        team,
+        "say I split it.\ndelegate reviewer Look for what is missing in the notes\ndelegate ../outside Write there",
+    )
+    guide = server.create(title="Migration guide", agent="rehearsal-stream", parent=team)
+    server.turn(guide, "delegate writer Begin the guide\nsay A first version is there.")
+    server.turn(server.create(title="Examples of each step", parent=guide), "say Three examples.")
+    server.create(title="Announcement", parent=team)
     for session in (waiting, asking):
         server.prompt(session)
     eventually(lambda: server.session(running)["state"] == "processing", "the last one works")
-    return Day(work, waiting, asking, running, failed)
+    return Day(work, waiting, asking, running, failed, team)
 
 
 def paths(day: Day) -> dict[str, str]:
@@ -63,6 +73,7 @@ def paths(day: Day) -> dict[str, str]:
         "session": f"/s/{day.work}",
         "waiting": f"/s/{day.waiting}",
         "failed": f"/s/{day.failed}",
+        "team": f"/s/{day.team}",
         "search": "/search?q=token",
         "usage": "/usage",
         "agents": "/settings/agents",

@@ -41,6 +41,7 @@ def settled(page: Page, view: str) -> None:
         "session": page.get_by_role("group", name="Turn 3"),
         "waiting": page.get_by_role("region", name="Permission request"),
         "failed": page.get_by_role("group", name="Error"),
+        "team": page.get_by_role("button", name="Delegated to reviewer"),
         "search": page.locator("mark").first,
         "usage": page.locator(".uplot").first,
         "agents": page.get_by_text("not sent", exact=False).or_(
@@ -88,6 +89,11 @@ def test_every_view_is_accessible_and_has_its_picture(
             person.log.get_by_role("button", name="Edited src/auth.py").first.click()
             written = person.log.get_by_role("cell", name="rehearsed 1", exact=True).first.bounding_box()
             assert written is not None and written["width"] > width / 3, "a diff has room for its text"
+        if view == "team":
+            for card in person.log.get_by_role("button", name="Delegated to").all():
+                card.click()
+            person.log.get_by_role("button", name="Edited reviewer.md").click()
+            expect(person.log.get_by_role("cell", name="rehearsed 1", exact=True)).to_be_visible()
         shoot(person, f"{view}-{width}-{'dark' if dark else 'light'}")
         found = violations(person.page)
         if found:

@@ -73,10 +73,10 @@ def text(run: dict[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def talking(data: Path, mode: str = "auto", cwd: Path | None = None) -> AsyncIterator[Caller]:
+async def talking(data: Path, mode: str = "auto", cwd: Path | None = None, **env: str) -> AsyncIterator[Caller]:
     """A client with an MCP server of its own. What that one writes to stderr fails the test."""
     program, *arguments = command(data)
-    started = StdioServerParameters(command=program, args=arguments, env={"PYTHONPATH": SOURCE}, cwd=cwd)
+    started = StdioServerParameters(command=program, args=arguments, env={"PYTHONPATH": SOURCE, **env}, cwd=cwd)
     errors = data.parent / f"mcp-{os.urandom(4).hex()}.stderr"
     with errors.open("w") as log:
         async with Client(stdio_client(started, errlog=log), mode=mode) as client:

@@ -94,7 +94,7 @@ def test_sessions_move_to_another_server_and_go_on_there(
             assert http.patch(path, json={"text": "say one, edited"}).status_code == 200
             said(client, "say taken back", first)
             assert http.post(f"/api/sessions/{first}/rewind", json={"turn": 3}).status_code == 200
-        second = said(client, "crash 3")
+        second = said(client, "crash 3", parent=first)
         client.stop(second)
         done = server.run("export", "--folder", str(files))
         assert (done.returncode, done.stdout) == (0, f"Wrote 2 sessions into {files}.\n")
@@ -105,7 +105,7 @@ def test_sessions_move_to_another_server_and_go_on_there(
         assert (taken.returncode, taken.stdout) == (0, "2 sessions imported.\n"), taken.stderr
         for session in (first, second):
             assert shown(there, session) == shown(client, session)
-            for name in ("title", "agent", "project", "status", "state", "created_at", "turn_count", "error"):
+            for name in ("parent", "title", "agent", "project", "status", "state", "created_at", "turn_count", "error"):
                 assert there.session(session)[name] == client.session(session)[name], name
         said(there, "recall", first)
         answer = there.transcript(first)["turns"][-1]["parts"][-1]["text"]

@@ -53,6 +53,18 @@ def test_agent_project_workdir_model_and_mode_are_as_asked(server: ServerProcess
     assert json.loads(server.run("show", "--json", "last").stdout)["project"] == "site"
 
 
+def test_a_run_and_a_message_begin_below_the_session_that_starts_them(server: ServerProcess) -> None:
+    parent = server.run("send", "--new", "--wait", "--json", "say one").stdout
+    session = json.loads(parent.split("\n")[0])["session_id"]
+    assert server.run("run", "--parent", session[:-2], "say two").stdout == "two\n"
+    child = json.loads(server.run("show", "--json", "last").stdout)
+    assert child["parent"] == session
+    assert server.run("send", "--parent", session, "say three").returncode == 0
+    assert f"  parent: {session}" in server.run("show", "last").stdout
+    refused = server.run("run", "--parent", "s_none", "say four")
+    assert refused.returncode == 1 and "There is no session 's_none'" in refused.stderr
+
+
 def test_what_is_not_allowed_is_denied_and_said_so(server: ServerProcess) -> None:
     denied = server.run("run", "permit Deploy")
     assert denied.returncode == 0 and "perdure answer" not in denied.stderr

@@ -87,6 +87,15 @@ async def test_a_session_is_started_prompted_listed_and_closed_by_new_and_old_cl
         assert ended["status"] == "closed" and ended["state"] == "ended"
 
 
+async def test_what_a_session_starts_is_below_it_if_both_are_of_one_server(server: LiveServer) -> None:
+    parent = server.create()
+    async with talking(server.data, PERDURE_SESSION=parent) as caller:
+        assert server.session(await caller.start())["parent"] == parent
+    async with talking(server.data, PERDURE_SESSION="s_elsewhere") as caller:
+        assert server.session(await caller.start())["parent"] is None
+        assert "no agent" in await caller.refused("start", agent="nobody")
+
+
 async def test_sessions_are_listed_by_agent_and_by_status(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         acp, stream = await caller.start(), await caller.start(agent="rehearsal-stream")

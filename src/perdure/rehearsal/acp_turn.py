@@ -86,7 +86,8 @@ class Turn:
         self._reply: Reply = None
         self._asked: script.Permit | script.Ask | None = None
         self._asked_number: int | None = None
-        self._open_tools: list[str] = []
+        self._open_tools: dict[str, dict[str, Any]] = {}
+        """What each update of them carries besides."""
         self._said: list[str] = []
         self._usage: script.Usage | None = None
         chunk = '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%s,"update":{"sessionUpdate":"%s",'
@@ -101,6 +102,7 @@ class Turn:
             script.ToolStart: self._tool_start,
             script.ToolRun: self._tool_run,
             script.ToolEnd: self._tool_end,
+            script.Report: self._report,
             script.Permit: self._permit,
             script.Ask: self._ask,
             script.Wait: self._wait,
@@ -141,7 +143,8 @@ class Turn:
         self._performance.close()
         if self._asked_number is not None:
             self._peer.withdraw(self._asked_number)
-        for tool_id in list(self._open_tools):
+        # A sub-agent's tools before the one that started it.
+        for tool_id in reversed(list(self._open_tools)):
             self._tool_end(script.ToolEnd(tool_id, False, "cancelled"))
         self._end("cancelled")
 
@@ -172,14 +175,19 @@ class Turn:
         self._update({"sessionUpdate": "plan", "entries": entries})
 
     def _tool_start(self, act: script.ToolStart) -> None:
-        self._open_tools.append(act.tool_id)
-        self._update({"sessionUpdate": "tool_call", **_tool_call(act), "content": [], "locations": []})
+        self._open_tools[act.tool_id] = more = _inside(act.parent) if act.parent else {}
+        self._update({"sessionUpdate": "tool_call", **_tool_call(act), "content": [], "locations": [], **more})
 
     def _tool_run(self, act: script.ToolRun) -> None:
-        self._update({"sessionUpdate": "tool_call_update", "toolCallId": act.tool_id, "status": "in_progress"})
+        update = {"sessionUpdate": "tool_call_update", "toolCallId": act.tool_id, "status": "in_progress"}
+        self._update({**update, **self._open_tools[act.tool_id]})
+
+    def _report(self, act: script.Report) -> None:
+        content = {"type": "text", "text": act.text}
+        self._update({"sessionUpdate": "agent_message_chunk", "content": content, **_inside(act.tool_id)})
 
     def _tool_end(self, act: script.ToolEnd) -> None:
-        self._open_tools.remove(act.tool_id)
+        more = self._open_tools.pop(act.tool_id)
         update: dict[str, Any] = {
             "sessionUpdate": "tool_call_update",
             "toolCallId": act.tool_id,
@@ -191,7 +199,7 @@ class Turn:
             diff = {"type": "diff", "path": act.edit.path, "oldText": act.edit.old, "newText": act.edit.new}
             update["content"] = [diff]
             update["locations"] = [{"path": act.edit.path}]
-        self._update(update)
+        self._update({**update, **more})
 
     def _permit(self, act: script.Permit) -> None:
         if act.tool.name in self._rules:
@@ -300,6 +308,11 @@ def _tool_call(tool: script.ToolStart) -> dict[str, Any]:
         "status": "pending",
         "rawInput": tool.input,
     }
+
+
+def _inside(tool_id: str) -> dict[str, Any]:
+    """Marks what a sub-agent says and does. ACP has no word for it; this is claude-agent-acp's."""
+    return {"_meta": {"claudeCode": {"parentToolUseId": tool_id}}}
 
 
 def _selected(result: dict[str, Any] | None) -> str | None:

@@ -57,6 +57,7 @@ class ClaudeAgent:
     def __init__(self, wire: Wire, flags: Flags, memory: Memory, opening: Opening, workdir: str) -> None:
         self.flags = flags
         self.partial = flags.partial
+        self.forwards_subagents = False
         self.ledger = Ledger()
         mode = BYPASS if flags.skip_permissions else flags.permission_mode
         rules = dict.fromkeys(flags.allowed_tools, True) | dict.fromkeys(flags.disallowed_tools, False)

@@ -22,6 +22,7 @@ class Agent(Protocol):
     session_id: str
     turn: Turn | None
     queue: list[Any]
+    forwards_subagents: bool
 
     def send(self, line: Line) -> None: ...
 
@@ -54,7 +55,8 @@ class Control:
     def _succeed(self, number: Any, response: Line | None = None, **fields: Any) -> None:
         self._agent.send(lines.control_success(number, response, **fields))
 
-    def _initialize(self, number: Any, _: Line) -> None:
+    def _initialize(self, number: Any, request: Line) -> None:
+        self._agent.forwards_subagents = request.get("forwardSubagentText") is True
         again: Line = {"pending_permission_requests": [], "pending_user_dialog_requests": []}
         self._succeed(number, lines.initialized(), **(again if self._initialized else {}))
         self._initialized = True

@@ -69,7 +69,7 @@ class Ledger:
             "stop_reason": ending.stop_reason,
             "session_id": session_id,
             "total_cost_usd": sum(_cost(tokens) for tokens in self._by_model.values()),
-            "usage": _usage(used),
+            "usage": usage_of(used.input, used.output),
             "modelUsage": {name: _model_usage(tokens) for name, tokens in self._by_model.items()},
             "permission_denials": denials,
             **_reason(ending),
@@ -94,12 +94,12 @@ def _cost(tokens: Tokens) -> float:
     return tokens.input * INPUT_USD_PER_TOKEN + tokens.output * OUTPUT_USD_PER_TOKEN
 
 
-def _usage(tokens: Tokens) -> Line:
+def usage_of(input_tokens: int, output_tokens: int) -> Line:
     return {
-        "input_tokens": tokens.input,
+        "input_tokens": input_tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 0,
-        "output_tokens": tokens.output,
+        "output_tokens": output_tokens,
         "server_tool_use": {"web_search_requests": 0, "web_fetch_requests": 0},
         "service_tier": "standard",
         "cache_creation": {"ephemeral_1h_input_tokens": 0, "ephemeral_5m_input_tokens": 0},

@@ -30,6 +30,25 @@ class Output(Protocol):
     def write(self, data: bytes) -> None: ...
 
 
+def started(model: str, input_tokens: int) -> Line:
+    """A message with nothing in it yet."""
+    return {
+        "id": f"msg_{os.urandom(12).hex()}",
+        "type": "message",
+        "role": "assistant",
+        "model": model.removesuffix("[1m]"),
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": input_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 1,
+        },
+    }
+
+
 class Message:
     def __init__(
         self, output: Output, session_id: str, model: str, input_tokens: int, before_block: Callable[[], None]
@@ -47,21 +66,7 @@ class Message:
         self._open = ""
         self._pieces: list[str] = []
         self._thought_tokens = 0
-        self._start: Line = {
-            "id": f"msg_{os.urandom(12).hex()}",
-            "type": "message",
-            "role": "assistant",
-            "model": model.removesuffix("[1m]"),
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": {
-                "input_tokens": input_tokens,
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": 0,
-                "output_tokens": 1,
-            },
-        }
+        self._start = started(model, input_tokens)
         self._delta_start = ""
         self._delta_end = f'}}}},"session_id":{quoted(session_id)},"parent_tool_use_id":null,"uuid":"'
         if output.partial:

@@ -51,7 +51,7 @@ def use_of(act: ToolStart) -> Use:
         if act.edit is not None:
             given = {"file_path": act.edit.path, "content": act.edit.new}
     elif name == "Bash":
-        given = {"command": act.input.get("text", act.title), "description": act.title}
+        given = {"command": act.input.get("command") or act.input.get("text", act.title), "description": act.title}
     return Use(native_id(act.tool_id), name, given, act.kind)
 
 

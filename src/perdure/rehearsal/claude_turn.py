@@ -21,6 +21,7 @@ from perdure.rehearsal.claude_ledger import Ending, Ledger, Tokens, tokens_in
 from perdure.rehearsal.claude_lines import Line
 from perdure.rehearsal.claude_message import Message, Output
 from perdure.rehearsal.claude_permissions import Verdict
+from perdure.rehearsal.claude_subagent import SubAgent
 from perdure.rehearsal.memory import Session
 from perdure.rehearsal.script import Act, Performance, Reply
 
@@ -49,6 +50,8 @@ class Host(Output, Protocol):
 
     choices: Choices
     ledger: Ledger
+    forwards_subagents: bool
+    """It wants to hear what sub-agents say."""
 
     @property
     def can_ask(self) -> bool:
@@ -91,6 +94,7 @@ class Turn:
         self._reply: Reply = None
         self._asked: script.Permit | script.Ask | None = None
         self._use: tools.Use | None = None
+        self._subagent: SubAgent | None = None
         self._verdict: Verdict | None = None
         self._denials: list[Line] = []
         self._message: Message | None = None
@@ -105,8 +109,9 @@ class Turn:
             script.Think: lambda act: self._speaking().think(act.delta),
             script.Plan: self._plan,
             script.ToolStart: self._tool_start,
-            script.ToolRun: lambda _: self._close_message("tool_use"),
+            script.ToolRun: self._tool_run,
             script.ToolEnd: self._tool_end,
+            script.Report: self._report,
             script.Permit: self._permit,
             script.Ask: self._ask,
             script.Wait: self._wait,
@@ -167,8 +172,7 @@ class Turn:
             return
         self._performance.close()
         if self._use is not None:
-            self._close_message("tool_use")
-            self._show(tools.refused(self._use, permissions.REJECTED, "User rejected tool use"))
+            self._reject(self._use)
             self._abort("[Request interrupted by user for tool use]", "aborted_tools", "tool_use", self._calls + 2)
         else:
             self._break_off()
@@ -181,8 +185,7 @@ class Turn:
         self.withdraw()
         self._performance.close()
         if self._use is not None:
-            self._close_message("tool_use")
-            self._show(tools.refused(self._use, permissions.REJECTED, "User rejected tool use"))
+            self._reject(self._use)
         self._break_off()
         self._end(Ending("success", False, self._calls, "aborted_streaming", self._text))
 
@@ -238,14 +241,35 @@ class Turn:
         self._todos[:] = use.input["todos"]
 
     def _tool_start(self, act: script.ToolStart) -> None:
-        self._start_use(tools.use_of(act))
+        use = tools.use_of(act)
+        if act.parent is not None and self._subagent is not None:
+            self._subagent.use_tool(use)
+            return
+        self._start_use(use)
+        if use.name == "Agent":
+            host = self._host
+            self._subagent = SubAgent(host, self._session.session_id, host.choices.model, use, host.forwards_subagents)
+
+    def _tool_run(self, act: script.ToolRun) -> None:
+        self._close_message("tool_use")
+        if self._subagent is not None and self._use is not None and self._use.tool_id == tools.native_id(act.tool_id):
+            self._subagent.begin()
+
+    def _report(self, act: script.Report) -> None:
+        if self._subagent is not None:
+            self._subagent.say(act.text)
 
     def _tool_end(self, act: script.ToolEnd) -> None:
         self._close_message("tool_use")
         use, verdict = self._use, self._verdict
         if use is None:
             return
-        if verdict is not None and not verdict.allowed:
+        if self._subagent is not None and use.tool_id != tools.native_id(act.tool_id):
+            self._subagent.tool_ended(act)
+        elif self._subagent is not None:
+            result, self._subagent = self._subagent.finish(act.content), None
+            self._finish_use(result)
+        elif verdict is not None and not verdict.allowed:
             self._finish_use(tools.refused(use, verdict.message))
         else:
             self._finish_use(tools.ended(use, act))
@@ -316,6 +340,12 @@ class Turn:
             self._session.hear(prompt.text)
             self._next.append(prompt.text)
         self._call_model()
+
+    def _reject(self, use: tools.Use) -> None:
+        self._close_message("tool_use")
+        self._show(tools.refused(use, permissions.REJECTED, "User rejected tool use"))
+        if self._subagent is not None:
+            self._subagent.stop()
 
     def _show(self, result: tools.Result) -> None:
         session_id = self._session.session_id

@@ -18,6 +18,9 @@ from perdure.rehearsal.verbs import greeting, misuse, parse
 STDERR_LINE = "rehearsal stderr line {:08d} " + "." * 40 + "\n"
 STDERR_LINES_PER_ACT = 64
 """Few enough that a cancel is seen between two writes."""
+DELEGATED_TOOL_S = 0.06
+"""How long each tool of a sub-agent takes: long enough to be seen as a time, short enough for a test."""
+LISTED_NAMES = 20
 
 Decision = Literal["allowed", "denied", "cancelled"]
 
@@ -37,7 +40,8 @@ class Plan(NamedTuple):
 
 
 class ToolStart(NamedTuple):
-    """`edit`: what the tool is about to do to a file, for a dialect that shows it beforehand."""
+    """`edit`: what the tool is about to do to a file, for a dialect that shows it beforehand. `parent`: the tool whose
+    sub-agent uses this one."""
 
     tool_id: str
     name: str
@@ -45,6 +49,7 @@ class ToolStart(NamedTuple):
     title: str
     input: dict[str, str]
     edit: Edit | None = None
+    parent: str | None = None
 
 
 class ToolRun(NamedTuple):
@@ -56,6 +61,13 @@ class ToolEnd(NamedTuple):
     ok: bool
     content: str
     edit: Edit | None = None
+
+
+class Report(NamedTuple):
+    """What a sub-agent says while it works: to the tool that started it, and not to the person."""
+
+    tool_id: str
+    text: str
 
 
 class Permit(NamedTuple):
@@ -122,6 +134,7 @@ Act = (
     | ToolStart
     | ToolRun
     | ToolEnd
+    | Report
     | Permit
     | Ask
     | Wait
@@ -235,6 +248,7 @@ _KINDS = {
     "search": "search",
     "webfetch": "fetch",
     "fetch": "fetch",
+    "agent": "think",
 }
 
 
@@ -270,6 +284,34 @@ def _planned(workdir: str, path: str) -> Edit | None:
     except EditRefused:
         # Said when the edit is tried, as a tool does.
         return None
+
+
+def _delegate(arguments: tuple[str, ...], scene: Scene) -> Performance:
+    """A sub-agent, whose tools are inside of the one that started it. That one works even if they fail: it reports."""
+    name, path = arguments[0], f"{arguments[0]}.md"
+    task = arguments[1] or f"Write to {path}"
+    prompt = f"{task}. You are {name}: look around first, write to {path}, and report."
+    agent = _started("Agent", task, {"description": task, "prompt": prompt, "subagent_type": name})
+    yield agent
+    yield ToolRun(agent.tool_id)
+    yield Report(agent.tool_id, "I look at what is there first.")
+    said = f"There was no trouble. Look into {path}."
+    for part in (_list((), scene), _edit((path,), scene)):
+        for act in part:
+            if isinstance(act, ToolEnd):
+                yield Wait(DELEGATED_TOOL_S)
+                said = said if act.ok else f"There was trouble: {act.content}"
+            yield act._replace(parent=agent.tool_id) if isinstance(act, ToolStart) else act
+    yield Report(agent.tool_id, said)
+    yield ToolEnd(agent.tool_id, True, said)
+
+
+def _list(_: tuple[str, ...], scene: Scene) -> Performance:
+    tool = _started("Bash", "Bash ls", {"command": "ls"})
+    yield tool
+    yield ToolRun(tool.tool_id)
+    names = sorted(name for name in os.listdir(scene.workdir) if not name.startswith("."))
+    yield ToolEnd(tool.tool_id, True, "\n".join(names[:LISTED_NAMES]) or "nothing is here")
 
 
 def _permit(arguments: tuple[str, ...], _: Scene) -> Performance:
@@ -375,6 +417,7 @@ _PARTS: dict[str, Callable[[tuple[str, ...], Scene], Performance]] = {
     "plan": _plan,
     "tool": _tool,
     "edit": _edit,
+    "delegate": _delegate,
     "permit": _permit,
     "ask": _ask,
     "recall": _recall,

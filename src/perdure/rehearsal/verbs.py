@@ -41,6 +41,12 @@ _TABLE = (
     Verb("plan", "A; B; C", "a plan whose entries it then completes", r"(.*[^;\s].*)"),
     Verb("tool", "NAME [TEXT]", "a tool call whose result is TEXT", r"(\S+)(?:\s+(.+))?"),
     Verb("edit", "PATH", "adds a line to a file inside the working directory, and shows the diff", r"(.+)"),
+    Verb(
+        "delegate",
+        "NAME [TEXT]",
+        "a sub-agent with a task, whose own tools list files and edit NAME.md",
+        r"(\S+)(?:\s+(.+))?",
+    ),
     Verb("permit", "NAME", "asks permission for a tool, says what was decided, goes on accordingly", r"(\S+)"),
     Verb("ask", "QUESTION | A | B", "asks the person, repeats the answer", r"([^|]*[^|\s][^|]*)((?:\|[^|]*)*)"),
     Verb("recall", "", "lists every user message that its context holds, this one included", r""),
@@ -89,6 +95,7 @@ message tell me. Try this:
 think Let me see.
 plan read; write; check
 tool Bash hello from a tool
+delegate reviewer Look at the notes
 permit Deploy
 stream 20 50
 say All done.

@@ -39,6 +39,8 @@ class Import(msgspec.Struct, frozen=True, kw_only=True):
     summary: str = ""
     labels: tuple[str, ...] = ()
     archived: bool = False
+    parent: str | None = None
+    """Kept as it is: it may be taken in later, or never."""
     status: Literal["running", "completed", "stopped", "timed-out", "failed"] = "running"
     state: Literal["processing", "idle", "ended"] = "idle"
     ended_at: str | None = None
@@ -60,7 +62,13 @@ class Imports:
         turns = await asyncio.to_thread(finished_turns, given.events, agent)
         workdir = sessions.workspaces.path(folder, given.id)
         command = cmd.CreateSession(
-            session_id=given.id, project=project, agent=agent, workdir=workdir, title=given.title, labels=given.labels
+            session_id=given.id,
+            project=project,
+            agent=agent,
+            workdir=workdir,
+            title=given.title,
+            labels=given.labels,
+            parent=given.parent if given.parent != given.id else None,
         )
         unborn = st.Session(id=given.id, project=project, agent=agent, workdir=workdir, created_at=created_at)
         world = msgspec.structs.replace(sessions.host.world(unborn), now=created_at)

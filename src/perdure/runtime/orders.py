@@ -6,6 +6,7 @@ Above: the runner. Below: the journal's state, and the history where a fresh tur
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from perdure.config import SESSION_VARIABLE
 from perdure.core import events as ev
 from perdure.core.observations import Told
 from perdure.core.scope import missing
@@ -55,13 +56,14 @@ class Orders:
     def start(self, native_session_id: str | None) -> StartSession:
         state = self._journal.state
         model, mode, options = self._defaults(state, state.agent)
+        servers = {name: _named(server, state.id) for name, server in options.get("mcp_servers", {}).items()}
         return StartSession(
             workdir=state.workdir,
             native_session_id=native_session_id,
             model=model,
             mode=mode,
             config={key: value for key, value in state.config.items() if key not in ("model", "mode")},
-            options={**options, "granted": state.granted.get(state.agent, [])},
+            options={**options, "mcp_servers": servers, "granted": state.granted.get(state.agent, [])},
         )
 
     async def prompt(self) -> SendPrompt:
@@ -85,3 +87,10 @@ class Orders:
         state = self._journal.state
         history = await self._history(state.id) if untold else None
         return compose(context, history, untold, message, self._instructions(state), self._budget(state, agent))
+
+
+def _named(server: dict[str, Any], session_id: str) -> dict[str, Any]:
+    """An MCP server that knows whose it is: so `perdure mcp` can tell which session started another one."""
+    if "command" not in server:
+        return server
+    return {**server, "env": {SESSION_VARIABLE: session_id, **server.get("env", {})}}

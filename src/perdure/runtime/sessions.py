@@ -51,6 +51,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     limits: dict[str, Any] = {}
     parent: str | None = None
+    """The session that starts this one. It says where it belongs and nothing else: each ends and is erased alone."""
     permissions: tuple[Rule, ...] = ()
     single_shot: bool = False
     warm: bool = False
@@ -80,6 +81,8 @@ class Sessions:
         together, or neither is."""
         if message is not None:
             self.check_size(message)
+        if opening.parent is not None and not await self.exists(opening.parent):
+            raise Refused("not_found", f"There is no session {opening.parent} to be the parent. Leave parent out.")
         project, given, agent = self.place(opening.project, opening.workdir, opening.agent)
         await self.agents.ready(agent)
         if message is not None and message.agent is not None and message.agent != agent:

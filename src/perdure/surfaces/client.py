@@ -108,9 +108,11 @@ class Client:
         project: str | None = None,
         workdir: str | None = None,
         kickoff: bool = False,
+        parent: str | None = None,
     ) -> Json:
         """Send a message: to a session, or to a new one. It is taken once, however often it is sent. With `kickoff` the
-        project's template is a new session's first message, with `text` in its place."""
+        project's template is a new session's first message, with `text` in its place; `parent` is the session that
+        starts the new one."""
         body: Json = {"text": text, "message_id": message_id or new_message_id(), "when_busy": when_busy}
         body |= {"fresh": True} if fresh else {}
         body |= {"agent": agent} if agent else {}
@@ -119,6 +121,7 @@ class Client:
         body |= {"project": project} if project else {}
         body |= {"workdir": workdir} if workdir else {}
         body |= {"kickoff": True} if kickoff else {}
+        body |= {"parent": parent} if parent else {}
         # The server makes the new session's id from the message's, so that a repeat finds it.
         return self._json("POST", "/api/messages", body=body, repeatable=True)
 

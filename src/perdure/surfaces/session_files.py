@@ -21,7 +21,7 @@ KEPT = {*TAKEN, "history_changed"}
 NOT_KEPT = ("seq", "first_seq", "session_id", "at")
 SAID = {"assistant_text": ("delta", "text"), "user_message": ("text", "message"), "tool_result": ("content", "output")}
 """Where both have the same text: its name in the event, and in TeamHQ's data."""
-ABOUT = ("title", "summary", "labels", "archived", "agent", "workdir", "model", "mode", "created_at")
+ABOUT = ("title", "summary", "labels", "archived", "agent", "workdir", "model", "mode", "parent", "created_at")
 
 
 def folder_name(project: str | None) -> str:

@@ -31,6 +31,7 @@ class Own(Struct, kw_only=True):
     archived: bool = False
     agent: str | None = None
     workdir: str | None = None
+    parent: str | None = None
     created_at: str | None = None
 
 
@@ -120,6 +121,7 @@ def import_body(metadata: Metadata, events: list[Json]) -> Json:
         "summary": own.summary,
         "labels": own.labels,
         "archived": own.archived,
+        "parent": own.parent,
         "status": metadata.status,
         "state": metadata.state,
         "ended_at": metadata.ended_at,

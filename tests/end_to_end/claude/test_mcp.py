@@ -44,7 +44,8 @@ def test_it_starts_prompts_lists_and_closes_a_session_of_another_agent(stage: St
         return answered(stage, parent, stage.turn(parent, call(name, **arguments)))
 
     child = ask("start", agent="rehearsal", title="Delegated")["session_id"]
-    assert stage.server.session(child)["title"] == "Delegated"
+    made = stage.server.session(child)
+    assert (made["title"], made["parent"]) == ("Delegated", parent)
     run = ask("prompt", session_id=child, prompt="say hello from the child")
     assert run["status"] == "completed"
     assert run["output"][0]["parts"][0]["content"] == "hello from the child"

@@ -1,17 +1,18 @@
 // The list of sessions: what waits for the person, what works, and the rest, with what sessions started below them. Above:
 // the app. Below: the overview. It is navigation: each entry is a link.
 
-import { useMemo, useState } from "react";
+import { useMemo, useState, type KeyboardEvent } from "react";
 import { IconButton, Link } from "../parts/button";
 import { Ago } from "../parts/clock";
 import { Dot } from "../parts/dot";
 import { Icon, type IconName } from "../parts/icons";
 import { Menu } from "../parts/menu";
-import { grouped, tree } from "../state/grouping";
+import { below, grouped, tree, type Tree } from "../state/grouping";
 import { attention, titleOf, useOverview } from "../state/sessions";
 import { placeOf, withoutMarks } from "../text/words";
 import type { Session } from "../wire/types";
-import { pathOf, useRoute, type Route } from "./router";
+import { Branch, useFolds, type Folds } from "./branches";
+import { pathOf, useRoute } from "./router";
 
 interface Filter {
   agent: string;
@@ -19,6 +20,7 @@ interface Filter {
   label: string;
 }
 const NO_FILTER: Filter = { agent: "", project: "", label: "" };
+const INDENTED_LEVELS = 4;
 
 export function Sidebar({ onPalette }: { onPalette: () => void }) {
   const { sessions, loaded, more } = useOverview();
@@ -28,7 +30,9 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
     () => sessions.filter((session) => (!filter.agent || session.agent === filter.agent) && (!filter.project || session.project === filter.project) && (!filter.label || session.labels.includes(filter.label))),
     [sessions, filter],
   );
-  const { roots, children } = useMemo(() => tree(shown), [shown]);
+  const made = useMemo(() => tree(shown), [shown]);
+  const current = "id" in route ? route.id : null;
+  const folds = useFolds(shown, current);
   const waiting = sessions.filter((session) => session.pending_prompts > 0).length;
   const filtered = Object.values(filter).some(Boolean);
   return (
@@ -40,12 +44,12 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
         <Link to="/new" aria-label="New session" title="New session (c)" className="inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text"><Icon name="plus" /></Link>
       </div>
       <div className="min-h-0 flex-1 overflow-y-auto px-2 pb-4">
-        {grouped(roots, Date.now()).map((group) => (
+        {grouped(made, Date.now()).map((group) => (
           <section key={group.name} aria-label={group.name} className="mb-3">
             <h2 className={`px-2 py-1 text-xs font-semibold ${group.name === "Waiting for you" ? "text-amber" : "text-quiet"}`}>
               {group.name} <span className="font-normal tabular-nums">{group.sessions.length}</span>
             </h2>
-            <ul>{group.sessions.map((session) => <Entry key={session.id} session={session} childrenOf={children} route={route} depth={0} />)}</ul>
+            <ul>{group.sessions.map((session) => <Entry key={session.id} session={session} tree={made} folds={folds} current={current} depth={0} />)}</ul>
           </section>
         ))}
         {loaded && !shown.length && <p className="px-2 py-2 text-sm text-quiet">{filtered ? "No session fits the filter." : "No sessions yet. Write a message to start one."}</p>}
@@ -63,14 +67,26 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
   );
 }
 
-function Entry({ session, childrenOf, route, depth }: { session: Session; childrenOf: Map<string, Session[]>; route: Route; depth: number }) {
-  const current = "id" in route && route.id === session.id;
+interface EntryProps {
+  session: Session;
+  tree: Tree;
+  folds: Folds;
+  current: string | null;
+  depth: number;
+}
+
+function Entry({ session, tree, folds, current, depth }: EntryProps) {
   const mark = attention(session);
-  const below = childrenOf.get(session.id) ?? [];
+  const children = tree.children.get(session.id) ?? [];
+  const away = folds.folded.has(session.id);
   const line = (mark === "failed" && session.error) || withoutMarks(session.last_line ?? "");
+  // As in other trees: to the left it folds, to the right it opens.
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (children.length && (event.key === "ArrowLeft" || event.key === "ArrowRight")) folds.fold(session.id, event.key === "ArrowLeft");
+  };
   return (
     <li>
-      <Link to={pathOf(session.id)} aria-current={current ? "page" : undefined} data-session={session.id} className={`flex items-start gap-1.5 rounded-md py-1.5 pr-2 hover:bg-hover ${current ? "bg-hover" : ""}`} style={{ paddingLeft: 8 + depth * 16 }}>
+      <Link to={pathOf(session.id)} aria-current={current === session.id ? "page" : undefined} data-session={session.id} onKeyDown={onKeyDown} className={`flex items-start gap-1.5 rounded-md py-1.5 pr-2 pl-2 hover:bg-hover ${current === session.id ? "bg-hover" : ""}`}>
         <span className="pt-0.5"><Dot state={mark} /></span>
         <span className="min-w-0 flex-1">
           <span className="flex items-baseline gap-2">
@@ -81,7 +97,12 @@ function Entry({ session, childrenOf, route, depth }: { session: Session; childr
           {line && <span className={`block truncate text-xs ${mark === "failed" ? "text-red" : "text-quiet"}`}>{line}</span>}
         </span>
       </Link>
-      {below.length > 0 && <ul aria-label={`Started by ${titleOf(session)}`}>{below.map((one) => <Entry key={one.id} session={one} childrenOf={childrenOf} route={route} depth={depth + 1} />)}</ul>}
+      {children.length > 0 && <Branch title={titleOf(session)} sessions={below(session.id, tree.children)} away={away} onFold={() => folds.fold(session.id, !away)} />}
+      {children.length > 0 && !away && (
+        <ul aria-label={`Started by ${titleOf(session)}`} className={depth < INDENTED_LEVELS ? "ml-4 border-l border-line pl-1" : ""}>
+          {children.map((one) => <Entry key={one.id} session={one} tree={tree} folds={folds} current={current} depth={depth + 1} />)}
+        </ul>
+      )}
     </li>
   );
 }

@@ -11,7 +11,7 @@ import { Button } from "../parts/button";
 import { register } from "../shell/commands";
 import { go, pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
-import { attention, ATTENTION_WORDS, titleOf } from "../state/sessions";
+import { attention, ATTENTION_WORDS, titleOf, useOverview } from "../state/sessions";
 import { contextReason, CONTEXT_WORDS, exact, placeOf } from "../text/words";
 import { at, patch, post, remove } from "../wire/api";
 import { relist } from "../wire/link";
@@ -20,6 +20,7 @@ import { interrupt } from "./working";
 
 export function SessionHeader({ id, session, panel, onPanel }: { id: string; session: Session | null; panel: boolean; onPanel: () => void }) {
   const [asking, setAsking] = useState<"rename" | "labels" | "purge" | null>(null);
+  const parent = useOverview().sessions.find((one) => one.id === session?.parent);
 
   useEffect(
     () =>
@@ -37,6 +38,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
   const mark = attention(session);
   const items: MenuItem[] = [
     ...(session.state === "processing" ? [{ label: "Interrupt the turn", icon: "stop" as const, run: () => void interrupt(id) }] : []),
+    ...(session.parent ? [{ label: "Open what started it", icon: "back" as const, hint: parent ? titleOf(parent) : "Another session", run: () => go(pathOf(session.parent!)) }] : []),
     { label: "Rename", icon: "pencil", run: () => setAsking("rename") },
     { label: "Labels", icon: "tag", run: () => setAsking("labels") },
     { label: "Fork", icon: "fork", hint: "A new session with this history", run: () => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id))) },
@@ -61,7 +63,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
           {session.waiting_until && <span className="text-amber"> · waits until {exact(session.waiting_until)}</span>}
         </p>
       </div>
-      {session.parent && <Link to={pathOf(session.parent)} className="hidden text-xs text-quiet underline underline-offset-2 sm:block">Started by another session</Link>}
+      {session.parent && <Link to={pathOf(session.parent)} title="The session that started this one" className="hidden max-w-48 truncate text-xs text-quiet underline underline-offset-2 sm:block">Started by {parent ? titleOf(parent) : "another session"}</Link>}
       <IconButton icon="panel" label="Plan, files, outline" pressed={panel} onClick={onPanel} className="xl:hidden" />
       <Menu label="Session actions" items={items} align="end" className="inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
         <Icon name="more" />

@@ -5,7 +5,8 @@ import { memo, useMemo } from "react";
 import { useSeconds } from "../parts/clock";
 import { Counts, DiffView } from "../parts/diff";
 import { Icon } from "../parts/icons";
-import { Code, CopyButton } from "../parts/markdown";
+import { BlockView, Code, CopyButton } from "../parts/markdown";
+import { grow, NOTHING, shown } from "../text/blocks";
 import { counts, difference } from "../text/difference";
 import { duration, plural, shortPath } from "../text/words";
 import type { Json, ToolPart } from "../wire/types";
@@ -28,14 +29,22 @@ const field = (input: Json, ...names: string[]): string => {
   return "";
 };
 
-/** What was done, and to what. */
-export function describe(tool: ToolPart, workdir: string): { verb: string; subject: string } {
+/** Tools that start a sub-agent, as Claude Code calls them. */
+const DELEGATING = ["Agent", "Task"];
+const EVERYBODY = "general-purpose";
+
+/** What was done, and to what; `code` if that is to be read letter by letter. */
+export function describe(tool: ToolPart, workdir: string): { verb: string; subject: string; code: boolean } {
   const done = tool.status === "completed" || tool.status === "failed";
+  if (DELEGATING.includes(tool.name)) {
+    const to = field(tool.input, "subagent_type");
+    return { verb: (done ? "Delegated" : "Delegating") + (to && to !== EVERYBODY ? ` to ${to}` : ""), subject: field(tool.input, "description") || tool.title, code: false };
+  }
   const path = tool.diff?.[0]?.path ?? field(tool.input, "file_path", "path", "notebook_path");
   const subject = tool.kind === "execute" ? field(tool.input, "command") : tool.kind === "search" ? field(tool.input, "pattern", "query") : tool.kind === "fetch" ? field(tool.input, "url") : path ? shortPath(path, workdir) : "";
   const verbs = VERBS[tool.kind];
-  if (verbs && subject) return { verb: verbs[done ? 0 : 1], subject: subject.split("\n")[0]! };
-  return { verb: tool.title || tool.name, subject: "" };
+  if (verbs && subject) return { verb: verbs[done ? 0 : 1], subject: subject.split("\n")[0]!, code: true };
+  return { verb: tool.title || tool.name, subject: "", code: false };
 }
 
 export const isRunning = (tool: ToolPart) => tool.status === "pending" || tool.status === "in_progress";
@@ -63,13 +72,14 @@ interface Props {
 export const ToolView = memo(function ToolView({ tool, childTools, all, workdir, open, toggle, live }: Props) {
   const key = "tool:" + tool.tool_id;
   const isOpen = open.has(key);
-  const { verb, subject } = describe(tool, workdir);
+  const { verb, subject, code } = describe(tool, workdir);
   const changed = useMemo(() => {
     if (!tool.diff?.length) return null;
     return tool.diff.map((diff) => counts(difference(diff.old_text, diff.new_text))).reduce((a, b) => ({ added: a.added + b.added, removed: a.removed + b.removed }));
   }, [tool.diff]);
   const ms = took(tool);
   const failed = isFailed(tool);
+  const failedInside = childTools.filter(isFailed).length;
   const running = isRunning(tool) && live;
   return (
     <div className="max-w-[92ch]">
@@ -79,10 +89,14 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
         <span className="min-w-0 flex-1 truncate">
           {verb}
           {subject && " "}
-          {subject && <span className="ml-0.5 font-mono text-sm text-quiet group-hover:text-text">{subject}</span>}
+          {subject && <span className={`ml-0.5 text-sm text-quiet group-hover:text-text ${code ? "font-mono" : ""}`}>{subject}</span>}
         </span>
         {changed && <Counts {...changed} />}
-        {childTools.length > 0 && <span className="text-xs whitespace-nowrap text-quiet">{plural(childTools.length, "tool")} inside</span>}
+        {childTools.length > 0 && (
+          <span className="text-xs whitespace-nowrap text-quiet">
+            {plural(childTools.length, "tool")}<span className="hidden sm:inline"> inside</span>{failedInside > 0 && <span className="text-red">, {failedInside} failed</span>}
+          </span>
+        )}
         <span className="shrink-0 text-right text-xs whitespace-nowrap text-quiet tabular-nums">
           {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <span className="font-medium text-red">failed</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : "done"}
         </span>
@@ -93,14 +107,42 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
 });
 
 function ToolDetails({ tool, childTools, all, workdir, open, toggle, live }: Props) {
-  return (
-    <div className="mt-1 mb-2 ml-2 space-y-2 border-l border-line pl-4">
-      {tool.diff?.map((diff, index) => <DiffView key={index} diff={diff} workdir={workdir} />)}
+  const inside = childTools.length > 0 && (
+    <div role="group" aria-label="Tools inside">
       {childTools.map((child) => (
         <ToolView key={child.tool_id} tool={child} childTools={all.filter((one) => one.parent_tool_id === child.tool_id)} all={all} workdir={workdir} open={open} toggle={toggle} live={live} />
       ))}
+    </div>
+  );
+  if (DELEGATING.includes(tool.name)) {
+    const task = field(tool.input, "prompt");
+    return (
+      <div className="mt-1 mb-2 ml-2 space-y-2 border-l border-line pl-4">
+        {task && task !== field(tool.input, "description") && <Told label="Task" text={task} />}
+        {inside}
+        {tool.content ? <Told label={isFailed(tool) ? "Error" : isRunning(tool) ? "Says" : "Report"} text={tool.content} bad={isFailed(tool)} /> : !isRunning(tool) && <p className="text-xs text-quiet">It reported nothing.</p>}
+      </div>
+    );
+  }
+  return (
+    <div className="mt-1 mb-2 ml-2 space-y-2 border-l border-line pl-4">
+      {tool.diff?.map((diff, index) => <DiffView key={index} diff={diff} workdir={workdir} />)}
+      {inside}
       {tool.input != null && !(tool.kind === "edit" && tool.diff?.length) && <Labelled label="Input" text={asText(tool.input)} lang={typeof tool.input === "string" ? "" : field(tool.input, "command") ? "bash" : "json"} />}
       {tool.content ? <Labelled label={isFailed(tool) ? "Error" : "Output"} text={tool.content} lang="" bad={isFailed(tool)} /> : !isRunning(tool) && !tool.diff?.length ? <p className="text-xs text-quiet">It gave no output.</p> : null}
+    </div>
+  );
+}
+
+/** What is said to a sub-agent and by it: words of an agent, as all others are shown. */
+function Told({ label, text, bad = false }: { label: string; text: string; bad?: boolean }) {
+  const cut = text.length > SHOWN_CHARS;
+  const blocks = useMemo(() => shown(grow(NOTHING, text.slice(-SHOWN_CHARS))), [text]);
+  return (
+    <div>
+      <Heading label={label} text={text} bad={bad} />
+      <div className="max-h-80 space-y-2 overflow-auto text-sm" tabIndex={0} role="region" aria-label={label}>{blocks.map((block, index) => <BlockView key={index} block={block} />)}</div>
+      {cut && <Cut />}
     </div>
   );
 }
@@ -116,15 +158,23 @@ function Labelled({ label, text, lang, bad = false }: { label: string; text: str
   const cut = text.length > SHOWN_CHARS;
   return (
     <div>
-      <div className="flex items-center justify-between text-xs text-quiet">
-        <span className={bad ? "text-red" : ""}>{label}</span>
-        <CopyButton text={text} label={`Copy ${label.toLowerCase()}`} className="size-6" />
-      </div>
+      <Heading label={label} text={text} bad={bad} />
       <Code text={cut ? text.slice(-SHOWN_CHARS) : text} lang={lang} className="max-h-80 overflow-auto rounded-md border border-line bg-sunken px-3 py-2 break-words whitespace-pre-wrap" />
-      {cut && <p className="text-xs text-quiet">Only the last {SHOWN_CHARS.toLocaleString("en")} characters are shown; copy has all of it.</p>}
+      {cut && <Cut />}
     </div>
   );
 }
+
+function Heading({ label, text, bad }: { label: string; text: string; bad: boolean }) {
+  return (
+    <div className="flex items-center justify-between text-xs text-quiet">
+      <span className={bad ? "text-red" : ""}>{label}</span>
+      <CopyButton text={text} label={`Copy ${label.toLowerCase()}`} className="size-6" />
+    </div>
+  );
+}
+
+const Cut = () => <p className="text-xs text-quiet">Only the last {SHOWN_CHARS.toLocaleString("en")} characters are shown; copy has all of it.</p>;
 
 /** A run of finished tools as one line. */
 export function ToolsView({ tools, isOpen, onToggle }: { tools: ToolPart[]; isOpen: boolean; onToggle: () => void }) {

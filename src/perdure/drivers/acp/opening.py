@@ -24,6 +24,8 @@ _CLIENT = {
         "fs": {"readTextFile": False, "writeTextFile": False},
         "terminal": False,
         "elicitation": {"form": {}},
+        # claude-agent-acp then also tells what sub-agents say.
+        "_meta": {"subagent-transcript": True},
     },
     "clientInfo": {"name": "perdure", "title": "Perdure", "version": __version__},
 }

@@ -14,6 +14,7 @@ from perdure.drivers.acp.content import block_text
 
 KEPT_INPUT_BYTES = 64 * 1024
 KEPT_OUTPUT_CHARS = 16 * 1024
+KEPT_WORDS_CHARS = 2000
 LEFT_OPEN = "left open by the agent"
 
 _ENDED = ("completed", "failed")
@@ -32,6 +33,9 @@ class Tool(Struct, omit_defaults=True):
     """The tail of what its terminal printed, for agents that send it beside the content."""
     said: bool = False
     """It has had text as content, so that a bare exit code doesn't replace it."""
+    words: str = ""
+    """The tail of what its sub-agent says at the moment."""
+    words_message: str | int | None = None
 
     @property
     def open(self) -> bool:
@@ -62,7 +66,7 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
             kind=_string(call, "kind") or "other",
             title=tool.title,
             input=call.get("rawInput"),
-            parent_tool_id=_parent(call),
+            parent_tool_id=parent_of(_meta(call)),
         )
         return [use, *_progress(tool, call, turn)]
     # Only what is new: many agents repeat the whole call with every word.
@@ -71,6 +75,18 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
     given = given if given != tool.input else None
     _remember(tool, call)
     return _progress(tool, call, turn, title or None, given)
+
+
+def report(running: Calls, parent: str, message: str | int | None, text: str) -> list[Event]:
+    """A sub-agent's words: progress of the call that started it. Pieces of one message are joined, as far as its end
+    is shown; another message takes its place."""
+    tool = running.tools.get(parent)
+    if tool is None or not tool.open:
+        return []
+    joins = message is not None and message == tool.words_message
+    tool.words = (tool.words + text if joins else text)[-KEPT_WORDS_CHARS:]
+    tool.words_message = message
+    return [ToolUpdate(turn=running.turn, tool_id=parent, status=cast(ToolStatus, tool.status), content=tool.words)]
 
 
 def close(running: Calls) -> list[Event]:
@@ -95,7 +111,7 @@ def _progress(tool: Tool, call: dict[str, Any], turn: int, title: str | None = N
     ends = was_open and not tool.open
     content = _content(tool, call, ends)
     if ends:
-        tool.input, tool.output = None, ""
+        tool.input, tool.output, tool.words = None, "", ""
     elif tool.status == before and not (content or diff or locations or title or given):
         return []
     kind = ToolResult if ends else ToolUpdate
@@ -184,8 +200,9 @@ def _name(call: dict[str, Any]) -> str:
     return _string(call, "kind") or _string(call, "title") or "tool"
 
 
-def _parent(call: dict[str, Any]) -> str | None:
-    claude = _meta(call).get("claudeCode")
+def parent_of(meta: Any) -> str | None:
+    """The call whose sub-agent says or does this. ACP has no word for it; this is claude-agent-acp's."""
+    claude = meta.get("claudeCode") if isinstance(meta, dict) else None
     parent = claude.get("parentToolUseId") if isinstance(claude, dict) else None
     return parent if isinstance(parent, str) else None
 

@@ -153,14 +153,20 @@ class Turns:
             return
         found = jsonrpc.read(chunk.content, _text)
         text = found.text if found is not None else content.block_text(jsonrpc.value(chunk.content))
-        if text:
+        # Without what agents add it is most of what comes, and is not read further.
+        meta = jsonrpc.value(chunk.meta) if chunk.meta else None
+        parent = tools.parent_of(meta)
+        if parent is not None:
+            if text and chunk.kind != "agent_thought_chunk":
+                for event in tools.report(running, parent, chunk.message_id, text):
+                    self._out.emit(event)
+        elif text:
             if chunk.kind != running.block_kind or chunk.message_id != running.block_message:
                 running.block += 1
                 running.block_kind, running.block_message = chunk.kind, chunk.message_id
             self._out.say(chunk.kind == "agent_thought_chunk", running.turn, running.block, text)
         else:
             # qwen ends with an empty piece that carries the turn's usage.
-            meta = jsonrpc.value(chunk.meta)
             self._use(running, content.token_figures(meta.get("usage") if isinstance(meta, dict) else None))
 
     def tool(self, kind: str, update: dict[str, Any]) -> None:

@@ -52,6 +52,8 @@ class Block(Struct, omit_defaults=True):
 class Tool(Struct, omit_defaults=True):
     name: str
     open: bool = True
+    edit: Any = None
+    """What a sub-agent's edit was given, while it is open: its result does not say what it changed."""
 
 
 class Running(Struct, omit_defaults=True):

@@ -28,6 +28,8 @@ _KINDS = {
     "EnterPlanMode": "switch_mode",
     "ExitPlanMode": "switch_mode",
 }
+EDITING = ("Edit", "MultiEdit", "Write")
+_CREATED = "File created"
 _SUBJECTS = ("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "skill")
 
 
@@ -47,6 +49,9 @@ def title(name: str, given: Any) -> str:
 
 def result_text(block: dict[str, Any], detail: Any) -> str | None:
     text = content.text_of(block.get("content"))
+    if text and isinstance(detail, dict) and "agentId" in detail:
+        # A sub-agent's report; what the model sees also has notes on how to go on with it.
+        text = content.text_of(detail.get("content")) or text
     return text or (detail if isinstance(detail, str) and detail else None)
 
 
@@ -61,6 +66,20 @@ def diff(detail: Any) -> list[dict[str, Any]] | None:
     if detail.get("type") == "create" and isinstance(detail.get("content"), str):
         return [{"path": path, "old_text": None, "new_text": detail["content"]}]
     return None
+
+
+def asked_change(name: str, given: Any, result: str | None) -> list[dict[str, Any]] | None:
+    """What an edit changed, told from what was asked for: of a sub-agent's the result has no more than its text."""
+    path = wire.string(given, "file_path")
+    if name == "Write" and path and (result or "").startswith(_CREATED):
+        return [{"path": path, "old_text": None, "new_text": wire.string(given, "content")}]
+    edits = wire.items(given, "edits") if name == "MultiEdit" else [given] if name == "Edit" else []
+    found = [
+        {"path": path, "old_text": wire.string(edit, "old_string"), "new_text": wire.string(edit, "new_string")}
+        for edit in edits
+        if path
+    ]
+    return found or None
 
 
 def locations(detail: Any) -> list[dict[str, Any]] | None:

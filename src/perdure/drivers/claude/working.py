@@ -6,6 +6,8 @@ tools are told with the tool that started it as their parent; its words are prog
 
 from typing import Any
 
+import msgspec
+
 from perdure.core.events import Plan, ToolResult, ToolUpdate, ToolUse
 from perdure.drivers.claude import content, tools, wire
 from perdure.drivers.claude.outbox import Outbox
@@ -13,6 +15,7 @@ from perdure.drivers.claude.speaking import Speaking
 from perdure.drivers.claude.state import Running, State, Tool
 
 SEEN_MAX = 32
+KEPT_EDIT_BYTES = 64 * 1024
 TASKS_MAX = 256
 NOTICE_MAX_CHARS = 2000
 LEFT_OPEN = "left open by the agent"
@@ -57,7 +60,9 @@ class Working:
         if not tool_id or tool_id in running.tools:
             return
         name = name or "tool"
-        running.tools[tool_id] = Tool(name)
+        running.tools[tool_id] = tool = Tool(name)
+        if parent is not None and name in tools.EDITING and len(msgspec.json.encode(given)) <= KEPT_EDIT_BYTES:
+            tool.edit = given
         self._out.emit(
             ToolUse(
                 turn=running.turn,
@@ -105,15 +110,17 @@ class Working:
         if tool is None or not tool.open:
             self._out.count("late tool result")
             return
-        tool.open = False
         failed = block.get("is_error") is True
+        text = tools.result_text(block, detail)
+        changed = tools.diff(detail) or (tools.asked_change(tool.name, tool.edit, text) if not failed else None)
+        tool.open, tool.edit = False, None
         self._out.emit(
             ToolResult(
                 turn=running.turn,
                 tool_id=tool_id,
                 status="failed" if failed else "completed",
-                content=tools.result_text(block, detail),
-                diff=tools.diff(detail),
+                content=text,
+                diff=changed,
                 locations=tools.locations(detail),
                 is_error=failed,
             )

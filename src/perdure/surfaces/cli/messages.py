@@ -25,6 +25,7 @@ SEND_PATIENCE_S = 30.0
 @click.option("--agent", help="The agent that takes it; a session goes on with it.")
 @click.option("--project", help="For a new session: the project it works in.")
 @click.option("--workdir", metavar="DIR", help="For a new session: the directory it works in.")
+@click.option("--parent", metavar="SESSION", help="For a new session: the session that starts it.")
 @click.option("--kickoff", is_flag=True, help="Begin with the project's kickoff; TEXT, if any, has its place in it.")
 @click.option("--fresh", "--fresh-session", "fresh", is_flag=True, help="Give the agent the transcript anew.")
 @click.option("--queue", "when_busy", flag_value="queue", help="If a turn runs: wait for its end.")
@@ -39,6 +40,7 @@ def send_command(
     agent: str | None,
     project: str | None,
     workdir: str | None,
+    parent: str | None,
     kickoff: bool,
     fresh: bool,
     when_busy: WhenBusy | None,
@@ -49,7 +51,7 @@ def send_command(
 
     SESSION is an id (s_...), a beginning of one, or `last`; without it a session is begun. TEXT `-` reads stdin.
     """
-    session, words = _split(words, new or kickoff or bool(project or workdir))
+    session, words = _split(words, new or kickoff or bool(project or workdir or parent))
     text = given_text(" ".join(words))
     if not text.strip() and not kickoff:
         raise click.UsageError("Give a text to send.")
@@ -66,6 +68,7 @@ def send_command(
             project=project,
             workdir=os.path.abspath(os.path.expanduser(workdir)) if workdir else None,
             kickoff=kickoff,
+            parent=find_session(client, parent) if parent else None,
         )
         if not wait:
             _confirm(sent, reach.as_json)

@@ -12,7 +12,7 @@ import click
 
 from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn
 from perdure.surfaces.cli.output import print_json
-from perdure.surfaces.cli.reach import Reach, reaching
+from perdure.surfaces.cli.reach import Reach, find_session, reaching
 from perdure.surfaces.client import Client
 
 
@@ -23,6 +23,7 @@ from perdure.surfaces.client import Client
 @click.option("--workdir", metavar="DIR", help="The directory that it works in; by default a new, empty one.")
 @click.option("--model", help="The agent's model.")
 @click.option("--mode", help="The agent's mode.")
+@click.option("--parent", metavar="SESSION", help="The session that starts it, below which it is shown.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0), metavar="SECONDS", help="Stop it after this long.")
 @click.option(
     "--allow",
@@ -34,7 +35,7 @@ from perdure.surfaces.client import Client
 @click.option("--message-id", help="The same id again is the same run, and is done once.")
 @reaching
 def run_command(
-    reach: Reach, words: tuple[str, ...], allow: tuple[str, ...], workdir: str | None, **given: Any
+    reach: Reach, words: tuple[str, ...], allow: tuple[str, ...], workdir: str | None, parent: str | None, **given: Any
 ) -> int | None:
     """Run one prompt to its end, and write the answer.
 
@@ -50,6 +51,7 @@ def run_command(
     with reach.client() as client:
         # Whether there is a server is said at once; one that goes away later is waited for.
         client.health()
+        fields |= {"parent": find_session(client, parent)} if parent else {}
         client.patience_s = SEND_PATIENCE_S
         if reach.as_json:
             run = client.run(text, **fields)

@@ -100,6 +100,8 @@ class SessionBody(Struct, kw_only=True):
     mode: Name | None = None
     labels: Labels = []
     limits: Limits = field(default_factory=Limits)
+    parent: Name | None = None
+    """The session that starts this one."""
     warm: bool = False
     """Start its agent at once, if it can be kept until the first message."""
 
@@ -117,6 +119,8 @@ class ImportBody(Struct, kw_only=True):
     summary: Annotated[str, Meta(max_length=10_000)] = ""
     labels: Labels = []
     archived: bool = False
+    parent: Name | None = None
+    """The session that started it. It need not be here, or not yet."""
     status: Literal["running", "completed", "stopped", "timed-out", "failed"] = "running"
     state: Literal["processing", "idle", "ended"] = "idle"
     ended_at: str | None = None
@@ -136,6 +140,8 @@ class AnyMessageBody(MessageBody, kw_only=True):
     mode: Name | None = None
     labels: Labels = []
     limits: Limits = field(default_factory=Limits)
+    parent: Name | None = None
+    """The session that starts a new one."""
 
 
 class SessionChanges(Struct, kw_only=True):

@@ -39,7 +39,8 @@ async def diane_start(request: Request) -> Response:
     """A new session, with its agent running: only then is it known what models and modes there are."""
     body = await body_of(request, shapes.DianeSessionBody)
     sessions = verbs(request)
-    opening = Opening(agent=request.path_params["name"], workdir=body.workdir or None, title=body.title, warm=True)
+    agent = request.path_params["name"]
+    opening = Opening(agent=agent, workdir=body.workdir or None, title=body.title, parent=body.parent, warm=True)
     journal, _ = await sessions.create(opening)
     session_id = journal.state.id
     if not await while_connected(request, warmed_up(sessions, journal)):

@@ -22,6 +22,8 @@ class DianeSessionBody(Struct, kw_only=True):
 
     workdir: Annotated[str, Meta(max_length=4096)] = ""
     title: bodies.TitleText = ""
+    parent: bodies.Name | None = None
+    """The session that starts this one; not of Diane."""
 
 
 class DianePromptBody(Struct, kw_only=True):

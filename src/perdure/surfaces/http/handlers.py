@@ -104,6 +104,7 @@ def _opening(body: bodies.SessionBody | bodies.AnyMessageBody) -> Opening:
         mode=body.mode,
         labels=tuple(body.labels),
         limits=_limits(body.limits),
+        parent=body.parent,
         warm=isinstance(body, bodies.SessionBody) and body.warm,
     )
 

@@ -36,6 +36,8 @@ class RunBody(Struct, kw_only=True):
     model: bodies.Name | None = None
     mode: bodies.Name | None = None
     labels: bodies.Labels = []
+    parent: bodies.Name | None = None
+    """The session that starts this run."""
     timeout_s: Seconds | None = None
     permissions: Annotated[list[Rule], Meta(max_length=1_000)] = []
     message_id: bodies.MessageId | None = None
@@ -135,6 +137,7 @@ def _opening(body: RunBody) -> Opening:
         model=body.model,
         mode=body.mode,
         labels=tuple(body.labels),
+        parent=body.parent,
         limits={} if body.timeout_s is None else {"turn_timeout_s": body.timeout_s},
         permissions=tuple(body.permissions),
         single_shot=True,

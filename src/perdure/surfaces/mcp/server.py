@@ -25,6 +25,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec import UNSET, UnsetType
 
 from perdure import __version__
+from perdure.config import SESSION_VARIABLE
 from perdure.surfaces.cli.reach import sentence_of
 from perdure.surfaces.client import Client, Problem, Unreachable, new_message_id
 from perdure.surfaces.http.diane_shapes import DianeSession
@@ -136,7 +137,15 @@ def _start(client: Client, arguments: tools.Start) -> DianeSession:
     workdir = _given(arguments.workdir)
     # As seen from here, where the caller is.
     where = os.path.abspath(os.path.expanduser(workdir)) if workdir else ""
-    started = client.start_session(arguments.agent, workdir=where, title=_given(arguments.title) or "")
+    fields = {"workdir": where, "title": _given(arguments.title) or ""}
+    parent = os.environ.get(SESSION_VARIABLE)
+    try:
+        started = client.start_session(arguments.agent, **fields, parent=parent)
+    except Problem as problem:
+        # The caller's session may be of another server. What else is not found is not found again.
+        if parent is None or problem.code != "not_found":
+            raise
+        started = client.start_session(arguments.agent, **fields)
     return msgspec.convert(started, DianeSession)
 
 
