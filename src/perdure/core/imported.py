@@ -30,9 +30,9 @@ TAKEN: dict[str, type[ev.Event]] = {
 }
 
 
-def check_id(session_id: str) -> None:
+def check_id(session_id: str, what: str = "id") -> None:
     if not SESSION_ID.fullmatch(session_id):
-        raise Refused("invalid", f"id must be 1 to 100 letters, digits, - and _, not {session_id!r}.")
+        raise Refused("invalid", f"{what} must be 1 to 100 letters, digits, - and _, not {session_id!r}.")
 
 
 def time_of(given: str, what: str) -> str:

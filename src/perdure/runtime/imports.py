@@ -54,6 +54,8 @@ class Imports:
     async def take_in(self, given: Import) -> dict[str, Any]:
         sessions = self._sessions
         check_id(given.id)
+        if given.parent is not None:
+            check_id(given.parent, "parent")
         if await sessions.exists(given.id):
             raise Refused("conflict", f"There is a session {given.id} already.")
         created_at = time_of(given.created_at, "created_at")

@@ -1,5 +1,6 @@
 """Sessions that another session started: who it was is said at the beginning, shown for ever, and binds nobody."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -97,3 +98,11 @@ def test_a_session_may_be_taken_in_before_its_parent(server: LocalServer) -> Non
     assert take_in(server, body("old"))["parent"] is None
     assert children(server, "old") == ["young"]
     assert take_in(server, body("own", parent="own"))["parent"] is None
+
+
+@pytest.mark.parametrize("parent", ["\ud800", "s\x00", "../s", "", 7])
+def test_what_is_no_name_is_no_parent(server: LocalServer, parent: Any) -> None:
+    refused = server.http.post("/api/sessions", content=json.dumps({"parent": parent}))
+    assert refused.status_code in (400, 404), refused.text
+    refused = server.http.post("/api/import", content=json.dumps(body("stranger", parent=parent)))
+    assert is_problem(refused, 400, "invalid")
