@@ -80,6 +80,7 @@ class Host:
         """Take up everything that an earlier server left: launches, half-done turns, waiting messages."""
         self._install_id = install_id
         self.launches_root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self.log.note_given()
         await self.agents.recall(self.log.store)
         self._background(self.agents.survey(self.log.store))
         self.log.on_turn_ended = self.compactor.add
@@ -262,6 +263,7 @@ class Host:
             facts_of=lambda agent: self.facts(state, agent),
             rules=tuple(self.projects.rules(state.project)),
             scope=self.projects.history_scope(state.project),
+            given_twice=self.log.given_twice,
         )
 
     def facts(self, state: st.Session, agent: str) -> AgentFacts:

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -19,10 +19,10 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.clock import stamp
 from perdure.core.decision import Decision
-from perdure.core.errors import Conflict, Refused
+from perdure.core.errors import Conflict, Refused, StoreError
 from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_turn, snapshot
 from perdure.runtime.records import beside, listed
-from perdure.stores.base import Append, Checkpoint, Draft, Receipt, Store, Stored
+from perdure.stores.base import Append, Checkpoint, Draft, Given, Receipt, Store, Stored
 from perdure.stores.wakeups import LocalWakeups, Wakeups
 
 logger = logging.getLogger(__name__)
@@ -147,6 +147,7 @@ class Journal:
             receipt=receipt,
             checkpoint=checkpoint,
             phrases=records.phrases,
+            given=decision.given,
         )
         first = await self.log.store.append(step)
         began_after = self.state.turn_after_seq
@@ -156,6 +157,8 @@ class Journal:
         for event in events:
             if isinstance(event, ev.TurnEnd):
                 self.log.turn_ended(self.state.id, began_after)
+        if decision.given:
+            await self.log.note_given(decision.given)
         return first
 
     def _publish(self, events: list[Any], drafts: list[Draft], first: int) -> None:
@@ -270,6 +273,8 @@ class Log:
         self.now = clock
         self.generation = 0
         self.epoch = 0
+        self.given_twice: set[tuple[str, str]] = set()
+        """(program, native session id) that several have: nobody may open these again."""
         self._stamped_second = -1
         self._stamped = ""
         self.journals: dict[str, Journal] = {}
@@ -383,6 +388,15 @@ class Log:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
+
+    async def note_given(self, given: Sequence[Given] = ()) -> None:
+        """Learn which native sessions were given out twice, now that these have been."""
+        try:
+            self.given_twice |= await self.store.given_twice()
+        except StoreError as error:
+            # Not known is taken for yes: their agents are told the conversation, which is never wrong.
+            logger.warning("native sessions could not be compared: %s", error)
+            self.given_twice |= {(native.program, native.native_session_id) for native in given}
 
     def turn_ended(self, session_id: str, began_after: int) -> None:
         """A turn whose events come after this position is over."""

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from perdure.core.compaction import Joined as Joined
+from perdure.core.state import Given as Given
 
 
 class Draft(Struct, frozen=True):
@@ -159,6 +160,7 @@ class Append(Struct, frozen=True, kw_only=True):
     receipt: Receipt | None = None
     checkpoint: Checkpoint | None = None
     phrases: list[Phrase] = []
+    given: list[Given] = []
 
 
 class SessionRecord(Struct, frozen=True):
@@ -241,6 +243,11 @@ class Store(Protocol):
 
     async def launches(self) -> list[Checkpoint]:
         """Those that are not gone."""
+        ...
+
+    async def given_twice(self) -> set[tuple[str, str]]:
+        """(program, native session id) of those that were given more than once, whether to several sessions or to one.
+        It stays so for whoever is left when others are erased."""
         ...
 
     async def compact(self, session_id: str, generation: int, runs: list[Joined]) -> None:

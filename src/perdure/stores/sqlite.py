@@ -105,6 +105,9 @@ class SqliteStore:
     async def launches(self) -> list[Checkpoint]:
         return await self._read(sqlite_reads.launches)
 
+    async def given_twice(self) -> set[tuple[str, str]]:
+        return await self._read(sqlite_reads.given_twice)
+
     async def compact(self, session_id: str, generation: int, runs: list[Joined]) -> None:
         await self._writer.submit(lambda connection: sqlite_upkeep.compact(connection, session_id, generation, runs))
 

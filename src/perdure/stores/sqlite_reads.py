@@ -35,6 +35,7 @@ _CHANGES = """
     SELECT position, session_id, seq, type, turn, body FROM events JOIN sessions USING (session_key)
     WHERE decisive = 1 AND position > ? AND type IN (SELECT value FROM json_each(?))
     ORDER BY position LIMIT ?"""
+_GIVEN_TWICE = "SELECT DISTINCT program, native_session_id FROM natives WHERE twice = 1"
 _NEWEST = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 
 NUMBER_MAX = 2**63 - 1
@@ -112,6 +113,10 @@ def list_changes(
 def launches(connection: sqlite3.Connection) -> list[Checkpoint]:
     rows = connection.execute(_LAUNCHES).fetchall()
     return [Checkpoint(*(*columns, _unpack_lines(lines), state)) for *columns, lines, state in rows]
+
+
+def given_twice(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    return set(connection.execute(_GIVEN_TWICE).fetchall())
 
 
 def documents(connection: sqlite3.Connection, kind: str) -> dict[str, bytes]:
