@@ -22,17 +22,18 @@ from perdure.stores.sqlite_search import match_expression
 from tests.conformance.natives import NativesSuite
 from tests.conformance.spending import SpendingSuite
 from tests.conformance.stores import Owner, StoreSuite, delta, fact, listed
+from tests.conformance.turns import TurnsSuite
 
 WAIT_S = 20
 
 
-class TestSqliteStore(StoreSuite, SpendingSuite, NativesSuite):
+class TestSqliteStore(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db")
 
 
-class TestSqliteStoreThatSurvivesAPowerCut(StoreSuite, SpendingSuite, NativesSuite):
+class TestSqliteStoreThatSurvivesAPowerCut(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db", durability="full")
@@ -329,6 +330,9 @@ async def test_lists_changes_and_reads_use_their_indexes(tmp_path: Path) -> None
 
     assert "USING INDEX events_by_session (session_key=? AND seq>?)" in plan(sqlite_reads._READ, ("s", 0, 5))
     assert "events_decisive (decisive=? AND rowid>?)" in plan(sqlite_reads._CHANGES, (0, "[]", 5))
+    for statement, parameters in ((sqlite_reads._BEGIN, ("s", 1)), (sqlite_reads._CHANGED, ("s", 1, 2, 3))):
+        assert "events_of_turns (session_key=? AND turn>?" in plan(statement, parameters)
+    assert "USE TEMP B-TREE" not in plan(sqlite_reads._BEGIN, ("s", 1))
     assert "USE TEMP B-TREE" not in plan(sqlite_reads._READ, ("s", 0, 5))
     assert "USE TEMP B-TREE" not in plan(sqlite_reads._CHANGES, (0, "[]", 5))
     connection.close()

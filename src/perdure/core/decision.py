@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from perdure.core import events as ev
-from perdure.core.evolve import evolve, given
+from perdure.core.evolve import evolve
 from perdure.core.permissions import Rule
 from perdure.core.resume import AgentFacts
 from perdure.core.state import Given, Session, Turn, fork
@@ -47,8 +47,20 @@ class Decision:
         """Take an event that happened at a time of its own."""
         event.session_id = self.state.id
         self.events.append(event)
-        if (native := given(self.state, event)) is not None:
+        if (native := _given(self.state, event)) is not None:
             self.given.append(native)
         evolve(self.state, event)
         if isinstance(event, _OF_A_TURN) and self.state.turn is not None:
             self.turns[self.state.turn.turn] = self.state.turn
+
+
+def _given(state: Session, event: ev.Event) -> Given | None:
+    """The id of a native session that an agent gives out with this event. One that opens a session again, or says more
+    of it, has given its id out before."""
+    attached = state.attached
+    if not isinstance(event, ev.AgentAttached) or attached is None or attached.launch_id != event.launch_id:
+        return None
+    native = event.native_session_id
+    if native is None or native == attached.native_session_id:
+        return None
+    return Given(attached.fingerprint, native, attached.agent)

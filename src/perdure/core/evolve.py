@@ -12,7 +12,7 @@ from perdure.core import events as ev
 from perdure.core.clock import ms_between
 from perdure.core.permissions import Rule, remembered
 from perdure.core.scope import cut, turns_of
-from perdure.core.state import Attached, Binding, Given, Queued, Session, Span, Turn
+from perdure.core.state import Attached, Binding, Queued, Session, Span, Turn
 
 RESOLVED_PROMPTS_KEPT = 100
 POISONED_KEPT = 100
@@ -316,7 +316,7 @@ def _agent_attached(state: Session, event: ev.AgentAttached) -> None:
     if attached is None or attached.launch_id != event.launch_id:
         return
     binding = state.bindings.get(attached.agent)
-    if binding is not None and binding.native_session_id == event.native_session_id and given(state, event):
+    if binding is not None and binding.native_session_id == event.native_session_id != attached.native_session_id:
         # An agent may begin a session under the id of an earlier one: what that one held is not in it.
         del state.bindings[attached.agent]
     attached.pid = event.pid
@@ -329,18 +329,6 @@ def _agent_attached(state: Session, event: ev.AgentAttached) -> None:
     if state.working and state.turn is not None and state.turn.agent == attached.agent:
         attached.used = True
         _bind(state, attached)
-
-
-def given(state: Session, event: ev.Event) -> Given | None:
-    """The id of a native session that an agent gives out with this event. One that opens a session again, or says more
-    of it, has given its id out before."""
-    attached = state.attached
-    if not isinstance(event, ev.AgentAttached) or attached is None or attached.launch_id != event.launch_id:
-        return None
-    native = event.native_session_id
-    if native is None or native == attached.native_session_id:
-        return None
-    return Given(attached.fingerprint, native, attached.agent)
 
 
 def _agent_detached(state: Session, event: ev.AgentDetached) -> None:

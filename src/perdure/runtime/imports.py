@@ -69,8 +69,7 @@ class Imports:
         try:
             await asyncio.to_thread(self._keep_files, given.id, turns, kept)
             decision = create(command, world)
-            numbers = {event.turn or 0 for event in turns}
-            await asyncio.to_thread(take_over, decision, turns, numbers, counted=True)
+            await asyncio.to_thread(_take_all, decision, turns)
             self._settle(decision, given)
             made = folder is None and sessions.workspaces.make(given.id)
             await sessions.log.create(decision)
@@ -117,3 +116,7 @@ class Imports:
         else:
             ended_at = time_of(given.ended_at, "ended_at") if given.ended_at else at
             decision.adopt(ev.SessionEnd(at=ended_at, status=status, reason=reason))
+
+
+def _take_all(decision: Decision, turns: list[ev.Event]) -> None:
+    take_over(decision, turns, {event.turn for event in turns}, counted=True)

@@ -22,7 +22,7 @@ class Draft(Struct, frozen=True):
     decisive: bool
 
 
-class Stored(Struct, frozen=True):
+class Stored(Struct, frozen=True, gc=False):
     """An event as it was kept. `first_seq` < `seq` where compaction joined a run of deltas; `cuts` are then the
     lengths of its parts, as in Joined."""
 
@@ -32,6 +32,15 @@ class Stored(Struct, frozen=True):
     turn: int | None
     body: bytes
     cuts: list[int] = []
+
+
+class Place(Struct, frozen=True):
+    """Where the events of some turns lie: after one position, up to another (None: the end). `changes` of what was said
+    in them came later."""
+
+    after: int
+    upto: int | None
+    changes: list[Stored]
 
 
 class Checkpoint(Struct, frozen=True):
@@ -220,6 +229,10 @@ class Store(Protocol):
     ) -> list[Stored]:
         """Events with seq > after, in order. A position inside a joined run gets the rest of that run, with
         `first_seq` = after + 1."""
+        ...
+
+    async def find_turns(self, session_id: str, first: int, last: int | None) -> Place:
+        """Where to read these turns, which are all from `first` on if there is no `last`."""
         ...
 
     async def read_turns(

@@ -21,6 +21,7 @@ from perdure.stores.base import (
     Checkpoint,
     Joined,
     Page,
+    Place,
     Query,
     Receipt,
     SessionRecord,
@@ -84,6 +85,9 @@ class SqliteStore:
         self, session_id: str, after: int, *, limit: int, upto: int | None = None, max_bytes: int | None = None
     ) -> list[Stored]:
         return await self._read(sqlite_reads.read, session_id, after, limit, upto, max_bytes)
+
+    async def find_turns(self, session_id: str, first: int, last: int | None) -> Place:
+        return await self._read(sqlite_reads.find_turns, session_id, first, last)
 
     async def read_turns(
         self, session_id: str, *, from_turn: int = 1, last: int | None = None, hidden: bool = False
