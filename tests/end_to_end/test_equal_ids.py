@@ -1,5 +1,6 @@
 """An agent that gives the same id to every session: no session is ever given what was said in another."""
 
+import asyncio
 import json
 import os
 import sys
@@ -9,6 +10,13 @@ from typing import Any
 
 import pytest
 
+from perdure.core import commands as cmd
+from perdure.core.decision import World
+from perdure.core.resume import AgentFacts
+from perdure.core.session import decide
+from perdure.runtime.log import Log
+from perdure.stores.base import Append, Given
+from perdure.stores.sqlite import SqliteStore
 from tests.harness import LiveServer
 
 AGENT = """
@@ -108,6 +116,36 @@ def test_a_session_still_does_not_open_the_id_when_the_other_one_is_erased(place
     turn, held = place.say(first, "round")
     assert turn["context_reason"] == "native_session_shared"
     assert "red" in held and "blue" not in held
+
+
+def test_a_turn_that_was_planned_before_the_id_was_given_to_another_is_told_all(place: Place) -> None:
+    server, first, second = place.server, place.session("alone"), place.session("alone")
+    place.say(first, "red")
+    place.end_process(first)
+    server.kill()
+    asyncio.run(die_after_planning(server.data / "perdure.db", first, second))
+    server.restart()
+    turn = server.wait_idle(first)["turns"][1]
+    assert (turn["context"], turn["context_reason"]) == ("fresh", "native_session_shared")
+    assert "red" in server.text(first, 2) and "round" in server.text(first, 2)
+    assert "context_fallback" in [event["type"] for event in server.log(first)]
+
+
+async def die_after_planning(database: Path, first: str, second: str) -> None:
+    """As a server would that plans a turn, gives its agent's id to another session, and starts nothing any more."""
+    store = SqliteStore(database)
+    await store.open()
+    log = Log(store)
+    log.generation = await store.claim()
+    journal = await log.open(first)
+    bound = journal.state.bindings["alone"]
+    facts = AgentFacts(driver="acp", can_resume=True, workdir_id=bound.workdir_id, fingerprint=bound.fingerprint)
+    message = cmd.SubmitMessage(message_id="m", text="round")
+    await journal.record(lambda state: decide(state, message, World(log.stamp(), lambda _: facts)))
+    assert journal.state.turn is not None and journal.state.turn.context == "resumed"
+    given = [Given(bound.fingerprint, bound.native_session_id, "alone")]
+    await store.append(Append(session_id=second, generation=log.generation, expect=None, given=given))
+    await store.close()
 
 
 def test_in_a_shared_process_the_id_of_another_session_is_refused_in_words(place: Place) -> None:

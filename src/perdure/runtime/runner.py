@@ -314,6 +314,9 @@ class Runner:
         except Refused as refusal:
             await self.give_up(refusal.code, refusal.detail)
             return
+        except StoreFull:
+            await self._wait_for_room()
+            return
         attachment = start.attachment
         async with attachment.input.lock:
             await self._repair_input(attachment)
