@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import continuity, first_token, opening, parts, resting, streaming
+from benchmarks import continuity, first_token, long_verbs, opening, parts, resting, streaming
 from benchmarks.reference import NoCompiler
 from benchmarks.table import Row, aligned
 
@@ -32,6 +32,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "f": (opening.long_sessions,),
     "h": (first_token.first_token,),
     "i": (continuity.prefixes,),
+    "j": (long_verbs.long_verbs,),
 }
 PARTS = "g"
 
@@ -53,7 +54,7 @@ def measure(names: list[str], quick: bool) -> tuple[list[Row], str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./run bench", description="Perdure measured beside a C reference.")
     parser.add_argument("--quick", action="store_true", help="shorter streams, fewer rounds: under a minute")
-    parser.add_argument("--only", default="abcdefghi", help="which scenarios, e.g. a,c")
+    parser.add_argument("--only", default="abcdefghij", help="which scenarios, e.g. a,c")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     given = parser.parse_args(arguments)
     names = sorted(set(given.only) - {","})

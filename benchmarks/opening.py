@@ -26,6 +26,7 @@ from perdure.stores.base import Checkpoint
 from perdure.stores.sqlite import SqliteStore
 
 EVENTS_PER_TURN = 100
+DELTAS_AT_ONCE = 1_000
 DELTA = "some words of an answer "
 ROUNDS = 5
 MOST_GROWTH = 1.5
@@ -57,7 +58,7 @@ class Writer:
     async def _observe(self, fact: Any, phase: Any = "live") -> None:
         await self._record(lambda state, now: observe(state, self._launch_id, [fact], now), phase)
 
-    async def turn(self, number: int) -> None:
+    async def turn(self, number: int, events: int = EVENTS_PER_TURN) -> None:
         journal = self._journal
         before = journal.last_seq
         await self._decide(cmd.SubmitMessage(message_id=f"m{number}", text=f"question {number}"))
@@ -73,17 +74,21 @@ class Writer:
             await self._decide(launch)
             await self._observe(SessionOpened("native", resumed=False))
         # What ends the turn is two events.
-        count = EVENTS_PER_TURN - (journal.last_seq - before) - 2
-        deltas = [ev.AssistantText(turn=number, block=0, delta=DELTA) for _ in range(count)]
-        assert await journal.record_deltas(deltas, self._checkpoint(), lambda state: state.working)
+        count = events - (journal.last_seq - before) - 2
+        while count > 0:
+            deltas = [ev.AssistantText(turn=number, block=0, delta=DELTA) for _ in range(min(count, DELTAS_AT_ONCE))]
+            assert await journal.record_deltas(deltas, self._checkpoint(), lambda state: state.working)
+            count -= len(deltas)
         await self._observe(TurnFinished(number, "end_turn"))
 
     async def close(self) -> None:
         await self._observe(AgentExited(how="ended", exit_code=0), phase="gone")
 
 
-async def write_sessions(database: Path, lengths: list[int], workdir: Path) -> dict[int, str]:
-    """Sessions of about this many events; their names."""
+async def write_sessions(
+    database: Path, lengths: list[int], workdir: Path, *, one_turn: bool = False
+) -> dict[int, str]:
+    """Sessions of about this many events, in turns of a hundred or in a single one; their names."""
     store = SqliteStore(database)
     await store.open()
     try:
@@ -91,11 +96,12 @@ async def write_sessions(database: Path, lengths: list[int], workdir: Path) -> d
         log.generation = await store.claim()
         names: dict[int, str] = {}
         for length in lengths:
-            name = f"s_{length}"
+            name = f"s_{length}_{one_turn:d}"
             command = cmd.CreateSession(session_id=name, project=None, agent="load", workdir=str(workdir))
             writer = Writer(log, await log.create(create(command, world(log))))
-            for number in range(1, max(1, length // EVENTS_PER_TURN) + 1):
-                await writer.turn(number)
+            size = length if one_turn else EVENTS_PER_TURN
+            for number in range(1, max(1, length // size) + 1):
+                await writer.turn(number, size)
             await writer.close()
             names[length] = name
         return names

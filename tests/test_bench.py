@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench, first_token, opening, parts, resting, streaming
+from benchmarks import bench, first_token, long_verbs, opening, parts, resting, streaming
 from benchmarks.load import Report
 from benchmarks.reference import Outcome
 from benchmarks.streaming import Load
@@ -65,6 +65,15 @@ def test_a_long_session_written_by_the_machine_is_opened_by_a_server(tmp_path: P
             snapshot_ms, record_ms, events = opening.open_cold(server, name)
             assert snapshot_ms > 0 and record_ms > 0
             assert length * 0.9 <= events <= length * 1.1 + 10
+
+
+@pytest.mark.needs("linux", "cc")
+def test_others_are_asked_how_long_they_wait_while_a_long_session_is_worked_on(tmp_path: Path, agent: Path) -> None:
+    place = Subject(tmp_path / "long", agent)
+    names = asyncio.run(opening.write_sessions(place.server.data / "perdure.db", [300], place.workdir, one_turn=True))
+    found = long_verbs.measured(place, {"one turn": names[300]})
+    assert [row.figure.partition(":")[0] for row in found] == ["transcript", "plan", "fork"]
+    assert all(row.value > 0 for row in found)
 
 
 def test_the_first_token_of_the_real_program_is_measured_in_every_way(

@@ -1,6 +1,7 @@
 """The only place where all is wired: a server is an object that can be started on port 0 and stopped again."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -202,6 +203,10 @@ async def _run(server: Server, stop_agents: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopped.set)
     await server.start()
+    # What was loaded stays for good. Else it is gone through each time that a long log makes many objects, and
+    # everybody waits for that.
+    gc.collect()
+    gc.freeze()
     sys.stdout.write(f"perdure: listening on {server.url}\n")
     sys.stdout.flush()
     await server.stopped.wait()

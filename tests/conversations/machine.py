@@ -3,6 +3,9 @@
 An agent remembers, for each session of its own, every message it was given and every answer it made. Beside it stands
 a slow account of what people see: a plain list of turns. Whenever an agent is given a message, what it then remembers
 must be what people see. Nothing here knows of epochs, bindings or spans.
+
+An agent keeps its sessions under their ids, and takes them from there when it opens one again. It may give an id out
+more than once (`ids`: how many it has), and then keeps the newest one, or all in one heap.
 """
 
 import random
@@ -11,11 +14,11 @@ from typing import Any, NamedTuple
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
-from perdure.core.decision import World
+from perdure.core.decision import Decision, World
 from perdure.core.history import take_over
 from perdure.core.scope import missing
 from perdure.core.session import create
-from perdure.core.state import dump, restore
+from perdure.core.state import Given, dump, restore
 from perdure.core.transcript import History, compose
 from perdure.core.transcript_text import unwrap
 from tests.conversations import script
@@ -35,12 +38,18 @@ class Shown(NamedTuple):
 
 
 class Play:
-    def __init__(self, *, scope: Any = "all", seed: int = 0) -> None:
+    def __init__(self, *, scope: Any = "all", seed: int = 0, ids: int | None = None) -> None:
         self.scope = scope
         self.chance = random.Random(seed)
-        self.stage = _Stage(scope, agent=script.AGENTS[0])
+        self.ids = ids
+        self.natives = _Natives()
+        self.stage = _Stage(scope, self.natives, agent=script.AGENTS[0])
         self.shown: list[Shown] = []
+        self.others = [(_Stage(scope, self.natives, agent=script.AGENTS[0]), list[Shown]())]
+        self.held: dict[int, Said] = {}
+        """What the process of each session remembers."""
         self.memories: dict[str, Said] = {}
+        """What is kept under each id."""
         self.refusing: set[str] = set()
         self.poisoned: set[str] = set()
         self.failed: set[str] = set()
@@ -93,7 +102,7 @@ class Play:
         self.stage.see(ob.TurnBegun(notice), ev.AssistantText(turn=0, block=0, delta=answer))
         number = self.stage.turn
         self.stage.see(ob.TurnFinished(0, "end_turn"))
-        self.memories[attached.native_session_id] += [("user", notice), ("assistant", answer)]
+        self._remember(attached.native_session_id, ("user", notice), ("assistant", answer))
         self.shown.append(Shown(number, self.stage.state.agent, notice, answer, False))
 
     def _kill(self, _: script.Kill) -> None:
@@ -107,7 +116,7 @@ class Play:
         index = self._index(step.place)
         last = self.shown[index].number if index is not None else 0
         turns = {turn.number for turn in self.shown if turn.number <= last}
-        forked = _Stage(self.scope, agent=self.stage.state.agent)
+        forked = _Stage(self.scope, self.natives, agent=self.stage.state.agent)
         decision = create(
             cmd.CreateSession(session_id="s", project=None, agent=self.stage.state.agent, workdir="/srv"),
             forked.world(),
@@ -118,6 +127,10 @@ class Play:
         assert not forked.state.bindings
         self.stage = forked
         self.shown = [turn for turn in self.shown if turn.number <= last]
+
+    def _switch(self, _: script.Switch) -> None:
+        self.others.append((self.stage, self.shown))
+        self.stage, self.shown = self.others.pop(0)
 
     # A turn --------------------------------------------------------------------------------------------------------
 
@@ -150,17 +163,31 @@ class Play:
             return True
         native = turn.native_session_id if turn.context == "resumed" else None
         if native is None:
-            native = self._new("n")
-            self.memories[native] = []
-            stage.see(ob.SessionOpened(native, False))
+            stage.see(ob.SessionOpened(self._begun(), False))
             return True
         assert native not in self.failed, "a session that failed for good is opened again"
         if native in self.refusing:
             stage.see(ob.ResumeRefused("No such session.", reopens=self.chance.random() < 0.5))
             assert native not in [binding.native_session_id for binding in stage.state.bindings.values()]
             return False
+        self.held[id(stage)] = list(self.memories[native])
         stage.see(ob.SessionOpened(native, True))
         return True
+
+    def _begun(self) -> str:
+        """A new session of the agent's own, under an id that it may have given out before."""
+        native = self._new("n") if self.ids is None else f"n {self.chance.randrange(self.ids)}"
+        if self.chance.random() < 0.5:
+            self.memories[native] = []
+        self.memories.setdefault(native, [])
+        for fate in (self.refusing, self.poisoned, self.failed):
+            fate.discard(native)
+        self.held[id(self.stage)] = []
+        return native
+
+    def _remember(self, native: str, *said: tuple[str, str]) -> None:
+        self.held[id(self.stage)] += said
+        self.memories[native] += said
 
     def _hear(self, native: str) -> None:
         """The agent is given the message. What it holds then must be what people see."""
@@ -173,9 +200,8 @@ class Play:
         assert message is not None
         untold = missing(self.stage.state.visible, turn.agent, turn.scope, turn.seen, before=turn.turn)
         entries, newest = unwrap(compose(turn.context, history, untold, message["text"]).text)
-        memory = self.memories[native]
-        memory += [(entry.role, entry.text) for entry in entries if entry.text]
-        memory.append(("user", newest))
+        self._remember(native, *((entry.role, entry.text) for entry in entries if entry.text), ("user", newest))
+        memory = self.held[id(self.stage)]
         if self.scope == "all":
             assert memory == [*_told(self.shown), ("user", newest)], turn.context_reason
             return
@@ -193,10 +219,10 @@ class Play:
         return self.shown
 
     def _answer(self, native: str, ending: script.Ending) -> None:
-        stage, memory = self.stage, self.memories[native]
+        stage = self.stage
         turn = stage.state.turn
         assert turn is not None
-        message = memory[-1][1]
+        message = self.held[id(stage)][-1][1]
         if native in self.poisoned:
             self.failed.add(native)
             stage.finish("failed", error_code="context_too_long", error_message="Too long.", poisoned=True)
@@ -213,7 +239,7 @@ class Play:
             stage.finish("cancelled", forgotten=self.chance.random() < 0.5)
         else:
             stage.finish()
-        memory.append(("assistant", answer))
+        self._remember(native, ("assistant", answer))
         if ending == "refuse":
             self.refusing.add(native)
         elif ending == "poison":
@@ -235,7 +261,7 @@ class Play:
         return {
             agent: self.memories[binding.native_session_id]
             for agent, binding in state.bindings.items()
-            if binding.confirmed and binding.epoch == state.epochs.get(agent, 0)
+            if binding.confirmed and binding.epoch == state.epochs.get(agent, 0) and not self.natives.twice
         }
 
     def _check_bumps(self, relied_on: set[str], stale: set[str]) -> None:
@@ -244,14 +270,32 @@ class Play:
         assert set(change.bumped) & relied_on == stale
 
 
+class _Natives:
+    """What the server knows of the ids that agents gave out."""
+
+    def __init__(self) -> None:
+        self.once: set[tuple[str, str]] = set()
+        self.twice: set[tuple[str, str]] = set()
+
+    def note(self, given: list[Given]) -> None:
+        for native in given:
+            key = (native.program, native.native_session_id)
+            (self.twice if key in self.once else self.once).add(key)
+
+
 class _Stage(Stage):
-    def __init__(self, scope: Any, **given: Any) -> None:
+    def __init__(self, scope: Any, natives: _Natives, **given: Any) -> None:
         self.scope = scope
+        self.natives = natives
         super().__init__(**given)
 
     def world(self) -> World:
         made = world(self.at_s, known=facts())
-        return World(made.now, made.facts_of, made.rules, self.scope)
+        return World(made.now, made.facts_of, made.rules, self.scope, self.natives.twice)
+
+    def _take(self, decision: Decision) -> list[ev.Event]:
+        self.natives.note(decision.given)
+        return super()._take(decision)
 
 
 def _told(turns: list[Shown]) -> Said:
@@ -263,5 +307,5 @@ def _told(turns: list[Shown]) -> Said:
     return said
 
 
-def play(steps: list[script.Step], *, scope: Any = "all", seed: int = 0) -> None:
-    Play(scope=scope, seed=seed).play(steps)
+def play(steps: list[script.Step], *, scope: Any = "all", seed: int = 0, ids: int | None = None) -> None:
+    Play(scope=scope, seed=seed, ids=ids).play(steps)

@@ -56,7 +56,11 @@ class Fork(NamedTuple):
     place: int
 
 
-Step = Say | Edit | Rewind | Retry | Suspend | Own | Kill | Restart | Fork
+class Switch(NamedTuple):
+    """Go on in another session of the server, with the same agents."""
+
+
+Step = Say | Edit | Rewind | Retry | Suspend | Own | Kill | Restart | Fork | Switch
 
 
 def written(steps: Sequence[Step], **given: object) -> str:

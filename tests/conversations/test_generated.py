@@ -23,11 +23,27 @@ steps = st.one_of(
     st.builds(script.Restart),
     st.builds(script.Fork, places),
 )
+scopes = st.sampled_from(("all", "all", "all", "agent"))
 
 
 @pytest.mark.timeout(300)
 @settings(max_examples=1000)
-@given(st.lists(steps, min_size=2, max_size=14), st.sampled_from(("all", "all", "all", "agent")), st.integers(0, 99))
+@given(st.lists(steps, min_size=2, max_size=14), scopes, st.integers(0, 99))
 def test_an_agent_is_given_what_people_see_once_and_in_order(taken: list[script.Step], scope: Any, seed: int) -> None:
     note(script.written(taken, scope=scope, seed=seed))
     play(taken, scope=scope, seed=seed)
+
+
+@pytest.mark.timeout(300)
+@settings(max_examples=1000)
+@given(
+    st.lists(st.one_of(steps, st.builds(script.Switch)), min_size=2, max_size=14),
+    scopes,
+    st.integers(0, 99),
+    st.integers(1, 3),
+)
+def test_an_agent_that_gives_an_id_out_twice_never_mixes_what_people_see(
+    taken: list[script.Step], scope: Any, seed: int, ids: int
+) -> None:
+    note(script.written(taken, scope=scope, seed=seed, ids=ids))
+    play(taken, scope=scope, seed=seed, ids=ids)

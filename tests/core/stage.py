@@ -23,8 +23,10 @@ ALLOW = ev.PromptOption("yes", "Allow", "allow_once")
 REJECT = ev.PromptOption("no", "Reject", "reject_once")
 
 
-def facts(*, can_resume: bool = True, resume: Any = "auto", runtime: str = "bin") -> AgentFacts:
-    return AgentFacts(driver="acp", can_resume=can_resume, workdir_id="1:2", fingerprint=runtime, resume=resume)
+def facts(*, can_resume: bool = True, resume: Any = "auto", runtime: str = "bin", shares: bool = False) -> AgentFacts:
+    return AgentFacts(
+        driver="acp", can_resume=can_resume, workdir_id="1:2", fingerprint=runtime, resume=resume, shares=shares
+    )
 
 
 def world(

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.core import compaction
-from perdure.core.compaction import Joined, join_runs, leave_out, part_of_run
+from perdure.core.compaction import Joined, Joiner, join_runs, leave_out, part_of_run
 from perdure.core.events import AssistantText, AssistantThinking, decode, encode
 from perdure.stores.base import Stored
 
@@ -85,3 +85,21 @@ def test_any_part_of_a_run_is_the_text_of_its_events(deltas: list[str], data: st
     part = part_of_run(run.body, run.first_seq, run.cuts, after, upto)
     end = None if upto is None else max(0, upto - 9)
     assert delta_of(part) == "".join(deltas[max(0, after - 9) : end])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1), st.booleans()), max_size=30),
+    st.lists(st.integers(1, 5), max_size=30),
+)
+def test_events_that_come_a_few_at_a_time_are_joined_as_those_that_come_at_once(
+    said: list[tuple[str, int, bool]], sizes: list[int]
+) -> None:
+    rows = [
+        text(seq, words, block) if is_text else thought(seq, words)
+        for seq, (words, block, is_text) in enumerate(said, 1)
+    ]
+    joiner, found, rest = Joiner(), list[Joined](), rows
+    for size in sizes:
+        found += joiner.take(rest[:size])
+        rest = rest[size:]
+    assert [*found, *joiner.take(rest), *joiner.end()] == join_runs(rows)

@@ -288,6 +288,10 @@ class Sessions(RuleBasedStateMachine):
         if self._command(cmd.GiveUpTurn(code="internal", message="x")) is not None:
             self._sent()
 
+    @rule()
+    def begin_anew(self) -> None:
+        self._command(cmd.BeginAnew("native_session_shared"))
+
     # Facts -------------------------------------------------------------------------------------------------------
 
     def _asked(self, turn: int, number: int) -> ev.PendingPrompt:

@@ -1,8 +1,11 @@
 """What a process says while it opens its session, and what is told of one that never did."""
 
+from typing import Any
+
 from perdure.core import commands as cmd
 from perdure.core import observations as ob
-from tests.core.stage import Stage, attached, types
+from perdure.core.observe import observe
+from tests.core.stage import Stage, attached, resuming, types
 
 MODES = {"currentModeId": "ask", "availableModes": []}
 
@@ -61,3 +64,35 @@ def test_a_turn_that_the_agent_has_forgotten_is_told_again_with_the_next_message
     stage.send()
     assert stage.state.turn is not None
     assert (stage.state.turn.context, stage.state.turn.context_reason) == ("fresh", "last_turn_not_confirmed")
+
+
+def test_a_new_session_under_the_id_of_an_earlier_one_holds_what_was_said_in_it_and_nothing_else() -> None:
+    stage = attached()
+    stage.do(cmd.DetachAgent("idle_timeout"))
+    stage.do(cmd.EditMessage(turn=1, message_id="m", text="other words"))
+    stage.send()
+    stage.open("n1")
+    assert stage.state.bindings["alpha"].confirmed is False
+    stage.finish()
+    # Its process was told the history as it is now.
+    stage.send()
+    assert stage.state.turn is not None and stage.state.turn.context == "live"
+
+
+def test_an_id_is_given_out_by_a_new_session_and_not_by_one_that_is_opened_again_or_says_more_of_itself() -> None:
+    def given(stage: Stage, *facts: Any) -> list[str]:
+        found = observe(stage.state, stage.launch_id, facts, stage.world()).given
+        return [native.native_session_id for native in found]
+
+    more: dict[str, Any] = {"models": {"currentModelId": "m"}}
+    stage = Stage()
+    stage.send()
+    stage.launch()
+    assert given(stage, ob.SessionOpened("n1", False), ob.SessionOpened("n1", False, **more)) == ["n1"]
+    again = resuming()
+    assert given(again, ob.SessionOpened("n1", True), ob.SessionOpened("n1", True, **more)) == []
+    # Some open a copy instead.
+    assert given(again, ob.SessionOpened("n2", True)) == ["n2"]
+    refused = resuming()
+    refused.see(ob.ResumeRefused("No such session.", reopens=True))
+    assert given(refused, ob.SessionOpened("n1", False)) == ["n1"]

@@ -93,6 +93,19 @@ def test_without_a_process_that_holds_it_an_agent_that_can_not_resume_starts_fre
     assert (found.context, found.reason) == ("fresh", "agent_cannot_resume")
 
 
+def test_an_id_that_was_given_out_twice_is_never_opened_again() -> None:
+    found = plan(sole_holder=False)
+    assert (found.context, found.reason, found.native_session_id) == ("fresh", "native_session_shared", None)
+    assert [name for name, held in found.guards.items() if not held] == ["sole_holder"]
+
+
+def test_a_process_of_its_own_holds_the_context_whoever_else_has_its_id_and_a_shared_one_does_not() -> None:
+    assert plan(sole_holder=False, attached=ATTACHED).context == "live"
+    assert plan(attached=ATTACHED, facts=facts(shares=True)).context == "live"
+    found = plan(sole_holder=False, attached=ATTACHED, facts=facts(shares=True))
+    assert (found.context, found.reason) == ("fresh", "native_session_shared")
+
+
 yes_or_no = st.booleans()
 
 
@@ -111,6 +124,8 @@ yes_or_no = st.booleans()
     runtime=yes_or_no,
     live=yes_or_no,
     able=yes_or_no,
+    sole=yes_or_no,
+    shares=yes_or_no,
 )
 def test_a_turn_is_fresh_if_and_only_if_a_guard_fails(**held: Any) -> None:
     last_turn = 5 if held["answered"] else 0
@@ -127,16 +142,18 @@ def test_a_turn_is_fresh_if_and_only_if_a_guard_fails(**held: Any) -> None:
     found = plan(
         last_visible_turn=visible,
         fresh=held["fresh"],
-        facts=facts(can_resume=held["able"], resume=held["resume"]),
+        facts=facts(can_resume=held["able"], resume=held["resume"], shares=held["shares"]),
+        sole_holder=held["sole"],
         binding=binding if held["has_binding"] else None,
         poisoned=["n1"] if held["poisoned"] else [],
         attached=ATTACHED if held["live"] else None,
     )
     wanted = all(held[name] for name in ("history", "has_binding", "answered", "confirmed", "epoch", "scope"))
     wanted = wanted and held["workdir"] and held["runtime"] and not held["fresh"] and not held["poisoned"]
-    wanted = wanted and held["resume"] == "auto" and (held["live"] or held["able"])
+    live = held["live"] and (held["sole"] or not held["shares"])
+    wanted = wanted and held["resume"] == "auto" and (live or (held["able"] and held["sole"]))
     assert (found.context != "fresh") is wanted
     assert (found.native_session_id is not None) is wanted
     assert found.seen == (5 if wanted else 0)
-    assert (found.context == "live") is (wanted and held["live"])
+    assert (found.context == "live") is (wanted and live)
     assert (False in found.guards.values()) is not wanted

@@ -11,7 +11,7 @@ from perdure.core import observations as ob
 from perdure.core.errors import STATUS_OF_CODE, Refused
 from perdure.core.session import _HANDLERS, ALLOWED
 from perdure.core.state import dump
-from tests.core.stage import SITUATIONS, Stage, asking, attached, busy, ended, idle, last, types, working
+from tests.core.stage import SITUATIONS, Stage, asking, attached, busy, ended, idle, last, resuming, types, working
 
 
 def commands(stage: Stage) -> Iterator[cmd.Command]:
@@ -39,6 +39,7 @@ def commands(stage: Stage) -> Iterator[cmd.Command]:
     )
     yield cmd.EndWait("Go on.")
     yield cmd.GiveUpTurn(code="internal", message="It can't be started.")
+    yield cmd.BeginAnew("native_session_shared")
 
 
 def each_step() -> Iterator[tuple[Stage, cmd.Command]]:
@@ -339,3 +340,16 @@ def test_a_process_that_was_never_used_serves_a_fresh_turn_and_one_that_was_does
     stage.finish()
     stage.send("once more", fresh=True)
     assert stage.state.attached is None
+
+
+def test_a_planned_turn_begins_anew_only_while_it_has_no_process() -> None:
+    stage = attached()
+    stage.do(cmd.DetachAgent("idle_timeout"))
+    stage.send()
+    assert stage.state.turn is not None and stage.state.turn.context == "resumed"
+    (event,) = stage.do(cmd.BeginAnew("native_session_shared"))
+    assert isinstance(event, ev.ContextFallback) and not event.poisoned
+    turn = stage.state.turn
+    assert (turn.context, turn.context_reason, turn.native_session_id) == ("fresh", "native_session_shared", None)
+    assert stage.do(cmd.BeginAnew("native_session_shared")) == []
+    assert resuming().do(cmd.BeginAnew("native_session_shared")) == []

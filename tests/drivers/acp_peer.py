@@ -26,6 +26,8 @@ class Peer:
         self.sent: list[Json] = []
         self.heard: list[Json] = []
         """Every message that reached the agent; `sent` are those of the last step."""
+        self.taken: set[str] = set()
+        """What others in the process have open."""
 
     def joined(self, member: int) -> "Peer":
         """Another session in the same process."""
@@ -39,6 +41,7 @@ class Peer:
 
     def lines(self, *lines: bytes) -> list[Observation]:
         conversation = self.driver.restore(self.dump)
+        conversation.taken = self.taken
         return self._take(conversation.receive(lines), conversation.dump)
 
     def says(self, *messages: Json) -> list[Observation]:

@@ -2,7 +2,16 @@
 
 import pytest
 
-from perdure.drivers.base import Noise, SessionOpened, StartSession, TurnFinished
+from perdure.drivers.base import (
+    CloseSession,
+    Noise,
+    ResumeRefused,
+    SendPrompt,
+    SessionOpened,
+    StartFailed,
+    StartSession,
+    TurnFinished,
+)
 from tests.drivers.acp_peer import Peer, all_of, only, text
 
 
@@ -42,3 +51,31 @@ def test_of_what_concerns_no_session_one_of_them_tells(peer: Peer) -> None:
     conversation = second.driver.restore(second.dump)
     conversation.speaks = True
     assert len(all_of(Noise, conversation.receive([b"a banner"]).observations)) == 1
+
+
+SHARED = StartSession("/srv/site", options={"shared": True})
+
+
+def test_the_id_of_another_open_session_is_refused_and_nothing_is_sent_to_it(peer: Peer) -> None:
+    peer.open(SHARED)
+    second = peer.joined(1)
+    second.order(SHARED)
+    second.order(SendPrompt(turn=1, message_id="m", text="hello"))
+    second.taken = {"session-1"}
+    found = second.replies("session/new", {"sessionId": "session-1"})
+    assert only(SessionOpened, found).native_session_id == "session-1"
+    failed = only(StartFailed, found)
+    assert failed.code == "native_session_shared" and "shared = false" in failed.message
+    assert second.sent == []
+    assert second.order(CloseSession()) == [] and second.sent == []
+    assert second.updates(text("not ours")) == []
+
+
+def test_the_session_of_another_is_not_opened_again_beside_it(peer: Peer) -> None:
+    peer.open(SHARED, loadSession=True)
+    second = peer.joined(1)
+    second.order(StartSession("/srv/site", native_session_id="session-1", options={"shared": True}))
+    second.taken = {"session-1"}
+    assert "another session" in only(ResumeRefused, second.replies("session/load", {})).reason
+    second.order(SHARED)
+    assert only(SessionOpened, second.replies("session/new", {"sessionId": "session-2"})).resumed is False

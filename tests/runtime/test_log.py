@@ -9,8 +9,12 @@ import pytest
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
+from perdure.core import observations as ob
+from perdure.core.history import take_over
+from perdure.core.observe import observe
 from perdure.core.session import create, decide
-from perdure.runtime.log import JOINS_MAX, READ_BYTES, Journal, Log
+from perdure.runtime.log import AT_ONCE_EVENTS, JOINS_MAX, Journal, Log
+from perdure.runtime.reading import READ_BYTES
 from perdure.stores.base import Checkpoint, Stored
 from perdure.stores.sqlite import SqliteStore
 from tests.core.stage import world
@@ -92,3 +96,61 @@ async def test_a_snapshot_says_when_the_last_event_happened_also_after_a_restart
         shown = msgspec.json.decode(frame[frame.index(b"data: ") + 6 :])
         assert shown["last_event_at"] == spoken["at"]
         assert shown["at"] > shown["last_event_at"]
+
+
+async def test_after_a_rewind_a_snapshot_reads_the_turn_that_is_last_now_and_no_other(store: MeasuredStore) -> None:
+    journal = await working(store)
+    launch = cmd.PrepareLaunch(
+        launch_id="l", agent="alpha", driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
+    )
+
+    async def do(command: cmd.Command) -> None:
+        await journal.record(lambda state: decide(state, command, world()))
+
+    async def see(*facts: Any) -> None:
+        await journal.record(lambda state: observe(state, "l", facts, world()))
+
+    await do(launch)
+    await see(ob.SessionOpened("n1", False))
+    for number, words in ((1, "long "), (2, "short "), (3, "long "), (4, "long ")):
+        if number > 1:
+            await do(cmd.SubmitMessage(message_id=f"m{number}", text=f"message {number}"))
+        await see(ev.AssistantText(turn=number, block=0, delta=words * 50_000 if words == "long " else words))
+        await see(ob.TurnFinished(number, "end_turn"))
+    await do(cmd.EditMessage(turn=2, message_id="m2", text="edited"))
+    await do(cmd.Rewind(turn=3))
+    store.sizes.clear()
+    frame = (await journal.snapshot_frame())[1]
+    shown = msgspec.json.decode(frame[frame.index(b"data: ") + 6 :])
+    assert (shown["turn"], shown["text"], shown["message"]["text"]) == (2, "short ", "edited")
+    assert sum(store.sizes) < 10_000
+
+
+async def test_a_history_that_is_taken_over_at_once_is_the_same_as_one_that_is_read(store: MeasuredStore) -> None:
+    log = Log(store)
+    log.generation = await store.claim()
+    made = create(cmd.CreateSession(session_id="s", project=None, agent="alpha", workdir="/srv"), world())
+    numbers = range(1, AT_ONCE_EVENTS)
+    turns = [event for number in numbers for event in _finished(number)]
+    take_over(made, turns, set(numbers))
+    journal = await log.create(made)
+    read = await Log(store).load("s")
+    assert read is not None
+    assert (journal.last_seq, journal.decided_seq) == (read.last_seq, read.decided_seq)
+    assert (journal.state, journal.happened_at) == (read.state, read.happened_at)
+    assert (journal.view.message, journal.view.show()) == (read.view.message, read.view.show())
+    assert [row.seq for row in await store.read("s", 0, limit=10**6)] == list(range(1, journal.last_seq + 1))
+    await journal.record(lambda state: decide(state, cmd.SubmitMessage(message_id="m", text="go on"), world()))
+    assert journal.state.last_turn == AT_ONCE_EVENTS
+
+
+def _finished(turn: int) -> list[ev.Event]:
+    at = f"2026-01-01T00:00:{turn % 60:02d}.000Z"
+    return [
+        ev.UserMessage(at=at, turn=turn, message_id=f"m{turn}", text=f"message {turn}", agent="alpha"),
+        ev.TurnStart(
+            at=at, turn=turn, run_id="", message_id=f"m{turn}", agent="alpha", context="fresh", context_reason=""
+        ),
+        ev.AssistantText(at=at, turn=turn, block=0, delta=f"answer {turn}"),
+        ev.TurnEnd(at=at, turn=turn, stop_reason="end_turn"),
+    ]

@@ -1,6 +1,7 @@
 """The SQLite store: the suite for all stores, and what is special about a file on a disk."""
 
 import asyncio
+import itertools
 import os
 import sqlite3
 import stat
@@ -12,24 +13,27 @@ from pathlib import Path
 import pytest
 
 from perdure.core.errors import StoreError, StoreFull
+from perdure.core.events import AgentAttached, AgentLaunched, Event, encode, type_of
 from perdure.stores.base import Append, Store
 from perdure.stores.migrate import Migration, migrate, shipped
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.sqlite_group import ROWS_MAX, Table
 from perdure.stores.sqlite_search import match_expression
+from tests.conformance.natives import NativesSuite
 from tests.conformance.spending import SpendingSuite
 from tests.conformance.stores import Owner, StoreSuite, delta, fact, listed
+from tests.conformance.turns import TurnsSuite
 
 WAIT_S = 20
 
 
-class TestSqliteStore(StoreSuite, SpendingSuite):
+class TestSqliteStore(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db")
 
 
-class TestSqliteStoreThatSurvivesAPowerCut(StoreSuite, SpendingSuite):
+class TestSqliteStoreThatSurvivesAPowerCut(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db", durability="full")
@@ -96,7 +100,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 async def test_a_full_disk_loses_nothing_that_was_kept_and_the_store_lives_on(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
-    ballast.write_bytes(b"\0" * 1_000_000)
+    ballast.write_bytes(b"\0" * 1_500_000)
     store, owner = await opened(small_disk / "perdure.db")
     await owner.create("s")
     kept = await fill(owner)
@@ -168,6 +172,7 @@ async def test_a_killed_server_loses_nothing_that_it_was_told_is_kept(tmp_path: 
     script = f"""
 import asyncio, os
 from perdure.stores.sqlite import SqliteStore
+from tests.conformance.natives import NativesSuite
 from tests.conformance.spending import SpendingSuite
 from tests.conformance.stores import Owner, delta
 async def main():
@@ -248,6 +253,46 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) ->
     connection.close()
 
 
+def test_what_agents_gave_out_before_there_was_a_table_for_it_is_read_from_the_log(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    migrate(connection, shipped()[:3])
+    numbers = itertools.count(1)
+
+    def happened(session: int, event: Event) -> None:
+        row = (session, next(numbers), type_of(event), encode(event))
+        connection.execute("INSERT INTO events (session_key, seq, type, decisive, body) VALUES (?, ?, ?, 1, ?)", row)
+
+    def opens(session: int, launch: str, *natives: str, asked: str | None = None, program: str = "bin") -> None:
+        launched = AgentLaunched(launch_id=launch, agent="a", driver="acp", native_session_id=asked)
+        launched.fingerprint = program
+        happened(session, launched)
+        for native in natives:
+            reason = "resumed" if native == asked else "started"
+            attached = AgentAttached(agent="a", pid=1, native_session_id=native, reason=reason, launch_id=launch)
+            happened(session, attached)
+
+    opens(1, "l1", "own", "own")
+    opens(1, "l2", "own", asked="own")
+    opens(1, "l3", "copy", asked="own")
+    opens(1, "l4", "both")
+    opens(2, "l5", "both")
+    opens(2, "l6", "copy", program="other")
+    opens(2, "l7", "again")
+    opens(2, "l8", "again")
+    opens(2, "l9")
+    migrate(connection, shipped())
+    found = connection.execute("SELECT program, native_session_id, session_key, twice FROM natives ORDER BY 1, 2, 3")
+    assert found.fetchall() == [
+        ("bin", "again", 2, 1),
+        ("bin", "both", 1, 1),
+        ("bin", "both", 2, 1),
+        ("bin", "copy", 1, 0),
+        ("bin", "own", 1, 0),
+        ("other", "copy", 2, 0),
+    ]
+    connection.close()
+
+
 def test_migrations_are_shipped_and_numbered_without_a_gap() -> None:
     versions = [migration.version for migration in shipped()]
     assert versions == list(range(1, len(versions) + 1))
@@ -285,6 +330,9 @@ async def test_lists_changes_and_reads_use_their_indexes(tmp_path: Path) -> None
 
     assert "USING INDEX events_by_session (session_key=? AND seq>?)" in plan(sqlite_reads._READ, ("s", 0, 5))
     assert "events_decisive (decisive=? AND rowid>?)" in plan(sqlite_reads._CHANGES, (0, "[]", 5))
+    for statement, parameters in ((sqlite_reads._BEGIN, ("s", 1)), (sqlite_reads._CHANGED, ("s", 1, 2, 3))):
+        assert "events_of_turns (session_key=? AND turn>?" in plan(statement, parameters)
+    assert "USE TEMP B-TREE" not in plan(sqlite_reads._BEGIN, ("s", 1))
     assert "USE TEMP B-TREE" not in plan(sqlite_reads._READ, ("s", 0, 5))
     assert "USE TEMP B-TREE" not in plan(sqlite_reads._CHANGES, (0, "[]", 5))
     connection.close()

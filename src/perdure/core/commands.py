@@ -139,6 +139,12 @@ class PrepareLaunch(Struct, frozen=True, kw_only=True):
     """What became of a history that was too long, if the running turn's message is sent with the launch."""
 
 
+class BeginAnew(Struct, frozen=True):
+    """The running turn, which has no process yet, can't go on in its agent's own session after all: tell it all."""
+
+    reason: str
+
+
 class EndWait(Struct, frozen=True):
     """The moment has come until which a turn was put off: go on with what waits, or with `text`."""
 
@@ -167,5 +173,6 @@ Command = (
     | ExpireTurnClock
     | PrepareLaunch
     | GiveUpTurn
+    | BeginAnew
     | EndWait
 )

@@ -68,17 +68,29 @@ def part_of_run(body: bytes, first_seq: int, cuts: Sequence[int], after: int, up
 
 def join_runs(rows: Iterable[Row]) -> list[Joined]:
     """The runs of neighbouring deltas in these events, which are in order. What is alone stays as it is."""
-    runs: list[Joined] = []
-    run: _Run | None = None
-    for row in rows:
-        if run is not None and run.take(row):
-            continue
-        if run is not None:
-            runs.extend(run.joined())
-        run = _Run(row) if _may_be_joined(row) else None
-    if run is not None:
-        runs.extend(run.joined())
-    return runs
+    joiner = Joiner()
+    return [*joiner.take(rows), *joiner.end()]
+
+
+class Joiner:
+    """The same for events that come a few at a time."""
+
+    def __init__(self) -> None:
+        self._run: _Run | None = None
+
+    def take(self, rows: Iterable[Row]) -> list[Joined]:
+        """The runs that are over with these events."""
+        runs: list[Joined] = []
+        for row in rows:
+            if self._run is not None and self._run.take(row):
+                continue
+            runs += self.end()
+            self._run = _Run(row) if _may_be_joined(row) else None
+        return runs
+
+    def end(self) -> list[Joined]:
+        run, self._run = self._run, None
+        return run.joined() if run is not None else []
 
 
 def _may_be_joined(row: Row) -> bool:

@@ -66,7 +66,7 @@ class TurnStart(Event, tag="turn_start"):
     """How many turns it is told besides the message, because its own session does not hold them."""
 
 
-class AssistantText(Event, tag="assistant_text"):
+class AssistantText(Event, tag="assistant_text", gc=False):
     """A piece of the answer. Pieces of one `block` belong together."""
 
     decisive: ClassVar[bool] = False
@@ -74,7 +74,7 @@ class AssistantText(Event, tag="assistant_text"):
     delta: str
 
 
-class AssistantThinking(Event, tag="assistant_thinking"):
+class AssistantThinking(Event, tag="assistant_thinking", gc=False):
     """A piece of what the agent thought."""
 
     decisive: ClassVar[bool] = False

@@ -315,6 +315,10 @@ def _agent_attached(state: Session, event: ev.AgentAttached) -> None:
     attached = state.attached
     if attached is None or attached.launch_id != event.launch_id:
         return
+    binding = state.bindings.get(attached.agent)
+    if binding is not None and binding.native_session_id == event.native_session_id != attached.native_session_id:
+        # An agent may begin a session under the id of an earlier one: what that one held is not in it.
+        del state.bindings[attached.agent]
     attached.pid = event.pid
     attached.native_session_id = event.native_session_id
     attached.opened = True

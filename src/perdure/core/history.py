@@ -92,42 +92,52 @@ def _let_go(decision: Decision) -> None:
         detach(decision, "history_changed")
 
 
-def _joined(events: Iterable[ev.Event]) -> list[ev.Event]:
-    """The pieces of a text as one: it is finished, and nobody was given them one by one."""
-    found: list[ev.Event] = []
-    pieces: list[str] = []
-    for event in events:
-        before = found[-1] if found else None
-        if isinstance(event, _TEXT) and isinstance(before, _TEXT) and _same_block(before, event):
-            pieces.append(event.delta)
-            before.at = event.at
-            continue
-        _close(found, pieces)
-        pieces = []
-        if isinstance(event, _TEXT):
-            event = msgspec.structs.replace(event)
-            pieces.append(event.delta)
-        found.append(event)
-    _close(found, pieces)
-    return found
+class Joined:
+    """Events of turns that are over, with the pieces of each text as one: nobody was given them one by one."""
+
+    def __init__(self) -> None:
+        self._events: list[ev.Event] = []
+        self._pieces: list[str] = []
+
+    def add(self, events: Iterable[ev.Event]) -> None:
+        for event in events:
+            before = self._events[-1] if self._events else None
+            if isinstance(event, _TEXT) and isinstance(before, _TEXT) and _same_block(before, event):
+                self._pieces.append(event.delta)
+                before.at = event.at
+                continue
+            self._close()
+            if isinstance(event, _TEXT):
+                event = msgspec.structs.replace(event)
+                self._pieces.append(event.delta)
+            self._events.append(event)
+
+    def all(self) -> list[ev.Event]:
+        self._close()
+        return self._events
+
+    def _close(self) -> None:
+        last = self._events[-1] if self._pieces else None
+        if isinstance(last, _TEXT):
+            last.delta = "".join(self._pieces)
+        self._pieces = []
 
 
 def _same_block(one: Text, other: Text) -> bool:
-    return (type(one), one.turn, one.block) == (type(other), other.turn, other.block)
+    return type(one) is type(other) and one.block == other.block and one.turn == other.turn
 
 
-def _close(found: list[ev.Event], pieces: list[str]) -> None:
-    if pieces and isinstance(found[-1], _TEXT):
-        found[-1].delta = "".join(pieces)
-
-
-def take_over(decision: Decision, history: Iterable[ev.Event], turns: Container[int], *, counted: bool = False) -> None:
+def take_over(
+    decision: Decision, history: Iterable[ev.Event], turns: Container[int | None], *, counted: bool = False
+) -> None:
     """A new session begins with these turns of another log, each message with the text that it has now: under its own
     name, with no native session. What they have cost is counted where they were worked, unless this is the only place
     that knows (`counted`)."""
     state = decision.state
     decision.counted = counted
-    events = _joined(event for event in history if event.turn in turns)
+    joined = Joined()
+    joined.add(event for event in history if event.turn in turns)
+    events = joined.all()
     edited = {event.turn: event.text for event in events if isinstance(event, ev.HistoryChanged)}
     for event in events:
         if not isinstance(event, TOLD):

@@ -18,6 +18,8 @@ from perdure.core.misfits import what_is_wrong
 
 SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 """It is a part of paths, on the wire and on disk."""
+_WRITTEN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
+"""A time that is written as it is here."""
 LAST_TIME_S = 253_402_300_800
 """The end of the year 9999. No session is older than 1970 either."""
 MAX_NUMBER = 2**53
@@ -43,7 +45,7 @@ def time_of(given: str, what: str) -> str:
         moment = -1.0
     if not 0 <= moment < LAST_TIME_S:
         raise Refused("invalid", f"{what} must be a time such as 2026-02-07T12:00:00.000Z, not {given!r}.")
-    return stamp(moment)
+    return given if _WRITTEN.fullmatch(given) else stamp(moment)
 
 
 def finished_turns(given: Iterable[dict[str, Any]], agent: str) -> list[ev.Event]:

@@ -19,6 +19,8 @@ class AgentFacts(Struct, frozen=True, kw_only=True):
     can_resume: bool
     workdir_id: str
     fingerprint: str
+    shares: bool = False
+    """Its process serves several sessions."""
     resume: Literal["auto", "never"] = "auto"
 
 
@@ -43,8 +45,13 @@ def resolve_resume(
     attached: Attached | None,
     last_visible_turn: int,
     scope: str = "all",
+    sole_holder: bool = True,
 ) -> Plan:
-    """The plan for the next turn. Guards in order; the first that fails is the reason."""
+    """The plan for the next turn. Guards in order; the first that fails is the reason.
+
+    `sole_holder`: the agent gave the native session's id out once. If not, nobody knows whose session it names. A
+    process of the session's own holds the context whatever it is called; one that is shared tells sessions apart by
+    nothing but their ids."""
     live = (
         attached is not None
         and attached.agent == agent
@@ -81,8 +88,10 @@ def resolve_resume(
         reason = "workdir_changed"
     elif not holds("same_runtime", binding.fingerprint == facts.fingerprint):
         reason = "runtime_changed"
-    elif live:
+    elif live and (sole_holder or not facts.shares):
         return Plan("live", "process_holds_context", binding.native_session_id, binding.last_turn, guards)
+    elif not holds("sole_holder", sole_holder):
+        reason = "native_session_shared"
     elif not holds("agent_can_resume", facts.can_resume):
         reason = "agent_cannot_resume"
     else:

@@ -41,6 +41,7 @@ ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     "DetachAgent": {"idle": ("idle",)},
     "ExpireTurnClock": {"working": ("working", "aborting")},
     "PrepareLaunch": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
+    "BeginAnew": {"working": ("working",), "aborting": ("aborting",)},
     "EndWait": {"idle": ("idle", "working")},
     "GiveUpTurn": {"working": ("idle", "working", "ended"), "aborting": ("idle", "working", "ended")},
 }
@@ -211,6 +212,12 @@ def _prepare_launch(decision: Decision, command: cmd.PrepareLaunch) -> None:
         shortened(decision, command.told)
 
 
+def _begin_anew(decision: Decision, command: cmd.BeginAnew) -> None:
+    state = decision.state
+    if state.turn is not None and state.turn.context == "resumed" and state.attached is None:
+        decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=command.reason))
+
+
 def _give_up_turn(decision: Decision, command: cmd.GiveUpTurn) -> None:
     detach(decision, command.code)
     finish_turn(decision, "failed", error=ev.Error(code=command.code, message=command.message))
@@ -277,5 +284,6 @@ _HANDLERS: dict[type[Any], Callable[[Decision, Any], None]] = {
     cmd.ExpireTurnClock: _expire_turn_clock,
     cmd.PrepareLaunch: _prepare_launch,
     cmd.GiveUpTurn: _give_up_turn,
+    cmd.BeginAnew: _begin_anew,
     cmd.EndWait: _end_wait,
 }

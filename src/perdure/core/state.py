@@ -88,6 +88,14 @@ class Binding(Struct, kw_only=True):
     scope: str = "all"
 
 
+class Given(Struct, frozen=True):
+    """The id of a native session that an agent gave to a session of ours. `program`: what its name stood for."""
+
+    program: str
+    native_session_id: str
+    agent: str
+
+
 class Attached(Struct, kw_only=True):
     """The process that belongs to the session now. A launch that is not this one can't touch the session."""
 

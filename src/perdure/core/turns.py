@@ -17,16 +17,18 @@ from perdure.core.state import Queued, Session
 
 
 def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> Plan:
+    binding = state.bindings.get(agent)
     return resolve_resume(
         agent=agent,
         facts=world.facts_of(agent),
         fresh=fresh,
-        binding=state.bindings.get(agent),
+        binding=binding,
         epoch=state.epochs.get(agent, 0),
         poisoned=state.poisoned,
         attached=state.attached,
         last_visible_turn=state.visible[-1].last if state.visible else 0,
         scope=world.scope,
+        sole_holder=binding is None or (binding.fingerprint, binding.native_session_id) not in world.given_twice,
     )
 
 

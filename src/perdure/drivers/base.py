@@ -8,7 +8,7 @@ position in the agent's output. After a crash `restore(dump)` goes on as if noth
 Lines that a step returns are stored in that same transaction before they are written, so each is written once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -174,6 +174,13 @@ class SharedConversation(Conversation, Protocol):
         """Its number in the process; 0 is the one that the process was started for."""
         ...
 
+    @property
+    def native_session_id(self) -> str | None:
+        """The session that it has open."""
+        ...
+
+    taken: Collection[str]
+    """Those that others in the process have open: what is said in them is not for this one, so it must have another."""
     speaks: bool
     """It answers and tells of what concerns no session in particular."""
 

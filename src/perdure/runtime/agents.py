@@ -278,6 +278,7 @@ class Agents:
             can_resume=able,
             workdir_id=directory_id(workdir),
             fingerprint=f"{program.binary}|{' '.join(program.arguments)}",
+            shares=agent.shared,
             resume=agent.resume,
         )
 

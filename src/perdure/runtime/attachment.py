@@ -103,6 +103,8 @@ class Attachment:
         lines = self._framer.feed(data)
         if not lines:
             return more, [], []
+        if self.shared is not None:
+            self.shared.part(self)
         step = self.conversation.receive(lines)
         observations = step.observations
         if self._framer.overlong > self._overlong:

@@ -7,10 +7,10 @@ afterwards; a turn that is not compacted (the server died first) is only larger.
 import asyncio
 import logging
 
-from perdure.core.compaction import join_runs
+from perdure.core.compaction import Joined, Joiner
 from perdure.core.errors import StoreError
-from perdure.runtime.log import READ_BATCH, READ_BYTES, Log
-from perdure.stores.base import Stored
+from perdure.runtime.log import Log
+from perdure.runtime.reading import batches
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +48,15 @@ class Compactor:
                 self._waiting.task_done()
 
     async def _compact(self, session_id: str, after: int) -> None:
-        rows: list[Stored] = []
-        ended = False
-        while not ended and (
-            batch := await self._log.store.read(session_id, after, limit=READ_BATCH, max_bytes=READ_BYTES)
-        ):
-            for row in batch:
-                rows.append(row)
-                ended = row.type == "turn_end"
-                if ended:
-                    break
-            after = batch[-1].seq
-        runs = join_runs(rows)
+        """A little at a time: a long turn must not keep the loop, or those who wait to write, from going on."""
+        joiner = Joiner()
+        async for batch in batches(self._log.store, session_id, after):
+            end = next((index for index, row in enumerate(batch, 1) if row.type == "turn_end"), None)
+            await self._join(session_id, joiner.take(batch[:end]))
+            if end is not None:
+                break
+        await self._join(session_id, joiner.end())
+
+    async def _join(self, session_id: str, runs: list[Joined]) -> None:
         if runs:
             await self._log.store.compact(session_id, self._log.generation, runs)

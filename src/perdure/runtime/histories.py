@@ -13,17 +13,16 @@ import msgspec
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
-from perdure.core import state as st
 from perdure.core.errors import Refused
-from perdure.core.history import take_over
+from perdure.core.history import Joined, take_over
 from perdure.core.scope import missing, turns_of
 from perdure.core.session import busy, create
-from perdure.core.transcript import History, markdown
+from perdure.core.transcript import markdown
 from perdure.core.turns import plan_turn
 from perdure.core.view import public_turn
-from perdure.runtime.log import READ_BATCH, READ_BYTES, Journal
+from perdure.runtime.log import Journal
 from perdure.runtime.outgoing import Outgoing
-from perdure.stores.base import Stored
+from perdure.runtime.reading import of_turns
 
 if TYPE_CHECKING:
     from perdure.runtime.sessions import Sessions
@@ -171,20 +170,17 @@ class Histories:
     async def _message(self, journal: Journal, turn: int) -> dict[str, Any]:
         if journal.view.turn == turn and journal.view.message is not None:
             return journal.view.message
-        view = (await self._host.history(journal.state.id)).views.get(turn)
-        if view is None or view.message is None:
+        view = await self._log.view_of(journal.state.id, turn, journal.last_seq)
+        if view.message is None:
             raise Refused("not_found", f"Turn {turn} has no message that could be sent again.")
         return view.message
 
     async def _events(self, session_id: str, turns: set[int], upto: int) -> list[ev.Event]:
-        found: list[ev.Event] = []
-        position = 0
-        while batch := await self._log.store.read(
-            session_id, position, limit=READ_BATCH, upto=upto, max_bytes=READ_BYTES
-        ):
-            found += await asyncio.to_thread(_decoded, batch, turns)
-            position = batch[-1].seq
-        return found
+        found = Joined()
+        if turns:
+            async for batch in of_turns(self._log.store, session_id, min(turns), max(turns), upto):
+                found.add(ev.decode(row.body) for row in batch if row.turn in turns)
+        return found.all()
 
     # Looking -------------------------------------------------------------------------------------------------------
 
@@ -246,14 +242,7 @@ class Histories:
         }
 
     async def transcript_markdown(self, session_id: str, from_turn: int = 1) -> str:
-        journal, history = await self._read(session_id)
-        state: st.Session = journal.state
-        return markdown(state.title, history, [number for number in turns_of(state.visible) if number >= from_turn])
-
-    async def _read(self, session_id: str) -> tuple[Journal, History]:
         journal = await self._log.open(session_id)
-        return journal, await self._host.history(session_id)
-
-
-def _decoded(rows: list[Stored], turns: set[int]) -> list[ev.Event]:
-    return [ev.decode(row.body) for row in rows if row.turn in turns]
+        history, state = await self._host.history(session_id, from_turn), journal.state
+        turns = [number for number in turns_of(state.visible) if number >= from_turn]
+        return await asyncio.to_thread(markdown, state.title, history, turns)

@@ -34,10 +34,10 @@ from perdure.runtime.clocks import Clocks
 from perdure.runtime.compactor import Compactor
 from perdure.runtime.enclosures import Enclosures
 from perdure.runtime.launch import Launch, LaunchLimits
-from perdure.runtime.log import READ_BATCH, Journal, Log
-from perdure.runtime.log import READ_BYTES as LOG_READ_BYTES
+from perdure.runtime.log import Journal, Log
 from perdure.runtime.orders import Orders
 from perdure.runtime.projects import Projects
+from perdure.runtime.reading import of_turns
 from perdure.runtime.retiring import RETIRE_EXTRA_S, Retiring
 from perdure.runtime.runner import Runner
 from perdure.runtime.sharing import Input, Shared, Sharing
@@ -80,6 +80,7 @@ class Host:
         """Take up everything that an earlier server left: launches, half-done turns, waiting messages."""
         self._install_id = install_id
         self.launches_root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self.log.note_given()
         await self.agents.recall(self.log.store)
         self._background(self.agents.survey(self.log.store))
         self.log.on_turn_ended = self.compactor.add
@@ -262,6 +263,7 @@ class Host:
             facts_of=lambda agent: self.facts(state, agent),
             rules=tuple(self.projects.rules(state.project)),
             scope=self.projects.history_scope(state.project),
+            given_twice=self.log.given_twice,
         )
 
     def facts(self, state: st.Session, agent: str) -> AgentFacts:
@@ -317,14 +319,12 @@ class Host:
             self._background(self.log.store.put_document("agent", agent, body))
 
     async def history(self, session_id: str, from_turn: int = 1, to_turn: int | None = None) -> History:
-        """What was said, from this turn to that one. The others are read past, which is much cheaper than folding."""
+        """What was said, from this turn to that one."""
         history = History()
-        position = 0
-        while batch := await self.log.store.read(session_id, position, limit=READ_BATCH, max_bytes=LOG_READ_BYTES):
+        history.seq = (await self.log.open(session_id)).last_seq
+        async for batch in of_turns(self.log.store, session_id, from_turn, to_turn, history.seq):
             for row in batch:
-                if row.turn is not None and from_turn <= row.turn and (to_turn is None or row.turn <= to_turn):
-                    history.fold(ev.decode(row.body))
-            history.seq = position = batch[-1].seq
+                history.fold(ev.decode(row.body))
         return history
 
     def launch_limits(self) -> LaunchLimits:

@@ -31,7 +31,7 @@ class Import(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     created_at: str
-    events: list[dict[str, Any]]
+    events: list[msgspec.Raw]
     project: str | None = None
     workdir: str | None = None
     agent: str | None = None
@@ -61,7 +61,7 @@ class Imports:
         created_at = time_of(given.created_at, "created_at")
         project, folder, agent = self._place(given)
         # In a thread: it may be long, and others go on meanwhile.
-        turns = await asyncio.to_thread(finished_turns, given.events, agent)
+        turns = await asyncio.to_thread(_read, given.events, agent)
         workdir = sessions.workspaces.path(folder, given.id)
         command = cmd.CreateSession(
             session_id=given.id,
@@ -79,8 +79,7 @@ class Imports:
         try:
             await asyncio.to_thread(self._keep_files, given.id, turns, kept)
             decision = create(command, world)
-            numbers = {event.turn or 0 for event in turns}
-            await asyncio.to_thread(take_over, decision, turns, numbers, counted=True)
+            await asyncio.to_thread(_take_all, decision, turns)
             self._settle(decision, given)
             made = folder is None and sessions.workspaces.make(given.id)
             await sessions.log.create(decision)
@@ -127,3 +126,19 @@ class Imports:
         else:
             ended_at = time_of(given.ended_at, "ended_at") if given.ended_at else at
             decision.adopt(ev.SessionEnd(at=ended_at, status=status, reason=reason))
+
+
+def _take_all(decision: Decision, turns: list[ev.Event]) -> None:
+    take_over(decision, turns, {event.turn for event in turns}, counted=True)
+
+
+def _read(events: list[msgspec.Raw], agent: str) -> list[ev.Event]:
+    return finished_turns((_entry(raw, number) for number, raw in enumerate(events, 1)), agent)
+
+
+def _entry(raw: msgspec.Raw, number: int) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused("invalid", f"events, number {number}: {error}.") from error
+    return entry

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -19,19 +19,19 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.clock import stamp
 from perdure.core.decision import Decision
-from perdure.core.errors import Conflict, Refused
+from perdure.core.errors import Conflict, Refused, StoreError
 from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_turn, snapshot
+from perdure.runtime.reading import batches, of_turns
 from perdure.runtime.records import beside, listed
-from perdure.stores.base import Append, Checkpoint, Draft, Receipt, Store, Stored
+from perdure.stores.base import Append, Checkpoint, Draft, Given, Receipt, Store, Stored
 from perdure.stores.wakeups import LocalWakeups, Wakeups
 
 logger = logging.getLogger(__name__)
 
 TAIL_BYTES = 256 * 1024
 TAIL_FRAMES = 4096
-READ_BATCH = 5_000
-READ_BYTES = 1024 * 1024
-"""How much of a log each reader has in memory at once."""
+AT_ONCE_EVENTS = 1_000
+"""A step of more than these is made ready in a thread, and read again where it would be shown."""
 JOINS_MAX = 4
 """Pieces that are shared by those who are at the same place. Few places have many; others join for themselves."""
 CONFLICT_RETRIES = 5
@@ -127,6 +127,27 @@ class Journal:
 
     async def _commit(self, decision: Decision, checkpoint: Checkpoint | None, receipt: Receipt | None) -> int:
         events = decision.events
+        # A history that was taken over: nobody watches yet, and others need not wait until it is written down.
+        is_long = self.last_seq == 0 and len(events) > AT_ONCE_EVENTS
+        made = (decision, checkpoint, receipt)
+        step = await asyncio.to_thread(self._step, *made) if is_long else self._step(*made)
+        first = await self.log.store.append(step)
+        began_after = self.state.turn_after_seq
+        if step.state is not None:
+            self.state = decision.state
+        if is_long:
+            self._begin_with(events)
+        else:
+            self._publish(events, step.events, first)
+        for event in events:
+            if isinstance(event, ev.TurnEnd) and first > 1:
+                self.log.turn_ended(self.state.id, began_after)
+        if decision.given:
+            await self.log.note_given(decision.given)
+        return first
+
+    def _step(self, decision: Decision, checkpoint: Checkpoint | None, receipt: Receipt | None) -> Append:
+        events = decision.events
         drafts = [Draft(ev.type_of(event), event.turn, ev.encode(event), event.decisive) for event in events]
         decisive = any(event.decisive for event in events)
         for index, event in enumerate(events):
@@ -135,7 +156,7 @@ class Journal:
                 decision.state.turn_after_seq = self.last_seq + index
         count = self.last_seq + len(events)
         records = beside(decision, self.view, self.state.last_turn)
-        step = Append(
+        return Append(
             session_id=self.state.id,
             generation=self.log.generation,
             expect=self.decided_seq if decisive else None,
@@ -147,16 +168,19 @@ class Journal:
             receipt=receipt,
             checkpoint=checkpoint,
             phrases=records.phrases,
+            given=decision.given,
         )
-        first = await self.log.store.append(step)
-        began_after = self.state.turn_after_seq
-        if decisive:
-            self.state = decision.state
-        self._publish(events, drafts, first)
-        for event in events:
-            if isinstance(event, ev.TurnEnd):
-                self.log.turn_ended(self.state.id, began_after)
-        return first
+
+    def _begin_with(self, events: list[Any]) -> None:
+        """The first step, without the frames of its events: whoever wants these reads them."""
+        self.last_seq = len(events)
+        self.decided_seq = max(seq for seq, event in enumerate(events, 1) if event.decisive)
+        self.view = TurnView(self.state.turn.turn if self.state.turn else None)
+        for event in events[self.state.turn_after_seq :]:
+            self.view.fold(event)
+        self.touched, self.last_event_at = time.monotonic(), self.log.now()
+        self.happened_at = max(self.state.last_active_at, events[-1].at)
+        self.log.wakeups.announce(self.state.id)
 
     def _publish(self, events: list[Any], drafts: list[Draft], first: int) -> None:
         """After the commit, and only then."""
@@ -270,6 +294,8 @@ class Log:
         self.now = clock
         self.generation = 0
         self.epoch = 0
+        self.given_twice: set[tuple[str, str]] = set()
+        """(program, native session id) that several have: nobody may open these again."""
         self._stamped_second = -1
         self._stamped = ""
         self.journals: dict[str, Journal] = {}
@@ -344,27 +370,22 @@ class Log:
         if record is None:
             return None
         journal = Journal(self, st.restore(record.state), record.last_seq, record.decided_seq)
-        position = journal.state.turn_after_seq
-        while position < record.last_seq and journal.view.turn is not None:
-            batch = await self.store.read(session_id, position, limit=READ_BATCH, max_bytes=READ_BYTES)
-            if not batch:
-                break
+        if journal.view.turn is None:
+            return journal
+        async for batch in batches(self.store, session_id, journal.state.turn_after_seq, record.last_seq):
             for row in batch:
-                if row.turn == journal.view.turn and row.seq <= record.last_seq:
+                if row.turn == journal.view.turn:
                     event = ev.decode(row.body)
                     journal.view.fold(event)
                     journal.happened_at = max(journal.happened_at, event.at)
-            position = batch[-1].seq
         return journal
 
     async def view_of(self, session_id: str, turn: int, upto: int) -> TurnView:
         """A turn as it looked at this position."""
-        view, position = TurnView(turn), 0
-        while batch := await self.store.read(session_id, position, limit=READ_BATCH, upto=upto, max_bytes=READ_BYTES):
+        view = TurnView(turn)
+        async for batch in of_turns(self.store, session_id, turn, turn, upto):
             for row in batch:
-                if row.turn == turn:
-                    view.fold(ev.decode(row.body))
-            position = batch[-1].seq
+                view.fold(ev.decode(row.body))
         return view
 
     async def record(
@@ -383,6 +404,15 @@ class Log:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
+
+    async def note_given(self, given: Sequence[Given] = ()) -> None:
+        """Learn which native sessions were given out twice, now that these have been."""
+        try:
+            self.given_twice |= await self.store.given_twice()
+        except StoreError as error:
+            # Not known is taken for yes: their agents are told the conversation, which is never wrong.
+            logger.warning("native sessions could not be compared: %s", error)
+            self.given_twice |= {(native.program, native.native_session_id) for native in given}
 
     def turn_ended(self, session_id: str, began_after: int) -> None:
         """A turn whose events come after this position is over."""

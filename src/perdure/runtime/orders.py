@@ -3,6 +3,7 @@
 Above: the runner. Below: the journal's state, and the history where a fresh turn needs it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ class Orders:
     def __init__(
         self,
         journal: Journal,
-        history: Callable[[str], Awaitable[History]],
+        history: Callable[[str, int, int], Awaitable[History]],
         defaults: Defaults,
         instructions: Callable[[Session], str],
         budget: Callable[[Session, str], int],
@@ -85,8 +86,12 @@ class Orders:
     async def composed(self, agent: str, context: str, untold: list[int], message: str) -> Prompt:
         """What an agent is sent that has not been told these turns."""
         state = self._journal.state
-        history = await self._history(state.id) if untold else None
-        return compose(context, history, untold, message, self._instructions(state), self._budget(state, agent))
+        given = (message, self._instructions(state), self._budget(state, agent))
+        if not untold:
+            return compose(context, None, untold, *given)
+        history = await self._history(state.id, untold[0], untold[-1])
+        # In a thread: it may be long, and others go on meanwhile.
+        return await asyncio.to_thread(compose, context, history, untold, *given)
 
 
 def _named(server: dict[str, Any], session_id: str) -> dict[str, Any]:

@@ -24,9 +24,10 @@ from perdure.drivers.base import LAUNCH_FOLDER, CancelTurn, Command, SendPrompt
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
 from perdure.runtime.launch import Launch, LaunchSpec
-from perdure.runtime.log import READ_BATCH, READ_BYTES, Journal
+from perdure.runtime.log import Journal
 from perdure.runtime.mending import Mending
 from perdure.runtime.patience import Patience
+from perdure.runtime.reading import batches
 from perdure.runtime.starting import not_ready_yet, plan_start
 
 if TYPE_CHECKING:
@@ -97,16 +98,10 @@ class Runner:
         state = self.journal.state
         self._long_orphan = bool(state.prompts)
         attachment.prompt_mark = None if state.working else (0, -1)
-        position = attachment.performed_seq
-        while position < self.journal.last_seq:
-            batch = await self.host.log.store.read(state.id, position, limit=READ_BATCH, max_bytes=READ_BYTES)
-            if not batch:
-                break
+        async for batch in batches(self.host.log.store, state.id, attachment.performed_seq):
             for row in batch:
-                event = ev.decode(row.body)
-                if event.decisive:
+                if row.type not in ev.DELTA_TYPES and (event := ev.decode(row.body)).decisive:
                     self._todo.append((row.seq, event))
-            position = batch[-1].seq
         self._todo.sort(key=lambda entry: entry[0])
         await self._connect()
 
@@ -318,6 +313,9 @@ class Runner:
             start = await plan_start(self.host, self.journal, self._orders)
         except Refused as refusal:
             await self.give_up(refusal.code, refusal.detail)
+            return
+        except StoreFull:
+            await self._wait_for_room()
             return
         attachment = start.attachment
         async with attachment.input.lock:

@@ -27,8 +27,9 @@ from perdure.runtime import listing, processes, spending
 from perdure.runtime.histories import Histories
 from perdure.runtime.host import Host
 from perdure.runtime.imports import Import, Imports
-from perdure.runtime.log import READ_BYTES, Journal, digest
+from perdure.runtime.log import Journal, digest
 from perdure.runtime.outgoing import Outgoing, Slip, resubmission, submission
+from perdure.runtime.reading import READ_BYTES
 from perdure.runtime.vitals import vitals
 from perdure.runtime.workspaces import Workspaces
 from perdure.stores.base import Query, Receipt, Store, Stored

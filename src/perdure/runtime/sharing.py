@@ -90,6 +90,12 @@ class Shared:
         """Of whom a new session learns what the process can do."""
         return next((each for each in self._conversations() if each.joinable), None)
 
+    def part(self, attachment: "Attachment") -> None:
+        """Before it reads on: no two sessions may have the same native one, as that is all that tells them apart."""
+        others = [each for each in self.members.values() if each is not attachment]
+        open_ids = (cast("SharedConversation", other.conversation).native_session_id for other in others)
+        cast("SharedConversation", attachment.conversation).taken = {each for each in open_ids if each is not None}
+
     def _conversations(self) -> list[SharedConversation]:
         return [cast("SharedConversation", member.conversation) for member in self.members.values()]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from perdure.core import commands as cmd
 from perdure.core.errors import Refused
+from perdure.core.session import decide
 from perdure.core.state import Session
 from perdure.drivers import DRIVERS
 from perdure.drivers.base import Command, Order, SharingDriver
@@ -91,11 +92,21 @@ def not_ready_yet(host: "Host", journal: Journal) -> Shared | None:
     return shared if shared is not None and not shared.settled.is_set() else None
 
 
+async def _give_up_shared(host: "Host", journal: Journal) -> None:
+    """Since the turn was planned, the agent may have given the id of its own session to somebody else."""
+    turn = journal.state.turn
+    binding = journal.state.bindings.get(turn.agent) if turn is not None and turn.context == "resumed" else None
+    if binding is not None and (binding.fingerprint, binding.native_session_id) in host.log.given_twice:
+        command = cmd.BeginAnew("native_session_shared")
+        await journal.record(lambda state: decide(state, command, host.world(state)))
+
+
 async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start:
     """How the session's agent is to be started, for the running turn or, while none runs, to be warm for the next.
     Raises Refused where it can't be."""
     agent = _agent(journal.state)
     program = await host.agents.ready(agent)
+    await _give_up_shared(host, journal)
     # From here on no await until the attachment is made: what it has performed is what is decided at this moment, and
     # whatever is decided later is performed later.
     state = journal.state

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from perdure.core.compaction import Joined as Joined
+from perdure.core.state import Given as Given
 
 
 class Draft(Struct, frozen=True):
@@ -21,7 +22,7 @@ class Draft(Struct, frozen=True):
     decisive: bool
 
 
-class Stored(Struct, frozen=True):
+class Stored(Struct, frozen=True, gc=False):
     """An event as it was kept. `first_seq` < `seq` where compaction joined a run of deltas; `cuts` are then the
     lengths of its parts, as in Joined."""
 
@@ -31,6 +32,15 @@ class Stored(Struct, frozen=True):
     turn: int | None
     body: bytes
     cuts: list[int] = []
+
+
+class Place(Struct, frozen=True):
+    """Where the events of some turns lie: after one position, up to another (None: the end). `changes` of what was said
+    in them came later."""
+
+    after: int
+    upto: int | None
+    changes: list[Stored]
 
 
 class Checkpoint(Struct, frozen=True):
@@ -159,6 +169,7 @@ class Append(Struct, frozen=True, kw_only=True):
     receipt: Receipt | None = None
     checkpoint: Checkpoint | None = None
     phrases: list[Phrase] = []
+    given: list[Given] = []
 
 
 class SessionRecord(Struct, frozen=True):
@@ -222,6 +233,10 @@ class Store(Protocol):
         `first_seq` = after + 1."""
         ...
 
+    async def find_turns(self, session_id: str, first: int, last: int | None) -> Place:
+        """Where to read these turns, which are all from `first` on if there is no `last`."""
+        ...
+
     async def read_turns(
         self, session_id: str, *, from_turn: int = 1, last: int | None = None, hidden: bool = False
     ) -> list[TurnRow]:
@@ -243,6 +258,11 @@ class Store(Protocol):
 
     async def launches(self) -> list[Checkpoint]:
         """Those that are not gone."""
+        ...
+
+    async def given_twice(self) -> set[tuple[str, str]]:
+        """(program, native session id) of those that were given more than once, whether to several sessions or to one.
+        It stays so for whoever is left when others are erased."""
         ...
 
     async def compact(self, session_id: str, generation: int, runs: list[Joined]) -> None:

@@ -21,6 +21,7 @@ from perdure.stores.base import (
     Checkpoint,
     Joined,
     Page,
+    Place,
     Query,
     Receipt,
     SessionRecord,
@@ -85,6 +86,9 @@ class SqliteStore:
     ) -> list[Stored]:
         return await self._read(sqlite_reads.read, session_id, after, limit, upto, max_bytes)
 
+    async def find_turns(self, session_id: str, first: int, last: int | None) -> Place:
+        return await self._read(sqlite_reads.find_turns, session_id, first, last)
+
     async def read_turns(
         self, session_id: str, *, from_turn: int = 1, last: int | None = None, hidden: bool = False
     ) -> list[TurnRow]:
@@ -104,6 +108,9 @@ class SqliteStore:
 
     async def launches(self) -> list[Checkpoint]:
         return await self._read(sqlite_reads.launches)
+
+    async def given_twice(self) -> set[tuple[str, str]]:
+        return await self._read(sqlite_reads.given_twice)
 
     async def compact(self, session_id: str, generation: int, runs: list[Joined]) -> None:
         await self._writer.submit(lambda connection: sqlite_upkeep.compact(connection, session_id, generation, runs))

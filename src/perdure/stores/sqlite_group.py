@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core.errors import Conflict, Fenced, StoreError
-from perdure.stores.base import Append, Checkpoint, Listed, Phrase
+from perdure.stores.base import Append, Checkpoint, Given, Listed, Phrase
 
 ROWS_MAX = 256
 """Rows of one statement; a power of two, so that few statements serve every number of rows."""
@@ -85,6 +85,13 @@ _LIST = """
         archived = ?, parent = ?, last_active_at = ?, public = ?
     WHERE session_key = ?"""
 _HIDE = "UPDATE turns SET visible = 0 WHERE session_key = ? AND turn BETWEEN ? AND ?"
+# The same id once more is given twice, whoever it is given to; whoever had it before has it with others from now on.
+_GIVE = """
+    INSERT INTO natives (program, native_session_id, session_key, agent, twice) VALUES (?, ?, ?, ?, 0)
+    ON CONFLICT DO UPDATE SET twice = 1"""
+_TWICE = """
+    UPDATE natives SET twice = 1 WHERE program = ?1 AND native_session_id = ?2 AND twice = 0
+        AND EXISTS (SELECT 1 FROM natives WHERE program = ?1 AND native_session_id = ?2 LIMIT 1 OFFSET 1)"""
 _DECIDE = "UPDATE sessions SET machine_state = COALESCE(?, machine_state), decided_seq = ? WHERE session_key = ?"
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -117,6 +124,7 @@ class Group:
         self._launches: dict[tuple[str, int], Row] = {}
         self._gone: set[tuple[str, int]] = set()
         self._phrases: list[tuple[int, Phrase]] = []
+        self._given: list[tuple[int, Given]] = []
 
     def take(self, step: Append) -> int:
         """Check a step and take it in; the number of its first event. Raises Conflict, Fenced or StoreError, and
@@ -150,6 +158,7 @@ class Group:
         if step.checkpoint is not None:
             self._checkpoint(head.key, step.checkpoint)
         self._phrases.extend((head.key, phrase) for phrase in step.phrases)
+        self._given.extend((head.key, given) for given in step.given)
         return first
 
     def write(self) -> None:
@@ -176,6 +185,10 @@ class Group:
             _RECEIPTS.write(connection, list(self._receipts.values()))
         if self._phrases:
             _write_phrases(connection, self._phrases)
+        for key, given in self._given:
+            native = (given.program, given.native_session_id)
+            connection.execute(_GIVE, (*native, key, given.agent))
+            connection.execute(_TWICE, native)
 
     def _find(self, session_id: str) -> Head | None:
         row = self._connection.execute(_HEAD, (session_id,)).fetchone()

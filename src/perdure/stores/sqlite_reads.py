@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from perdure.core.compaction import part_of_run
-from perdure.stores.base import Checkpoint, Receipt, SessionRecord, Stored, TurnRow
+from perdure.stores.base import Checkpoint, Place, Receipt, SessionRecord, Stored, TurnRow
 
 _LOAD = """
     SELECT machine_state, (SELECT MAX(seq) FROM events WHERE events.session_key = sessions.session_key), decided_seq
@@ -19,6 +19,18 @@ _READ = """
     SELECT seq, COALESCE(first_seq, seq), type, turn, body, cuts FROM events
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND seq > ?
     ORDER BY seq LIMIT ?"""
+# As the index of these types says it, or it is not used.
+_OF_TURNS = "type IN ('user_message', 'turn_start', 'history_changed')"
+_BEGIN = f"""
+    SELECT seq - 1 FROM events
+    WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn >= ? AND {_OF_TURNS}
+        AND type <> 'history_changed'
+    ORDER BY turn, seq LIMIT 1"""  # noqa: S608  our own words
+_CHANGED = f"""
+    SELECT seq, seq, type, turn, body FROM events INDEXED BY events_of_turns
+    WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn BETWEEN ? AND ? AND {_OF_TURNS}
+        AND type = 'history_changed' AND seq > ?
+    ORDER BY seq"""  # noqa: S608  our own words
 _TURNS = """
     SELECT turn, visible, public FROM turns
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn >= ? AND visible >= ?
@@ -35,6 +47,7 @@ _CHANGES = """
     SELECT position, session_id, seq, type, turn, body FROM events JOIN sessions USING (session_key)
     WHERE decisive = 1 AND position > ? AND type IN (SELECT value FROM json_each(?))
     ORDER BY position LIMIT ?"""
+_GIVEN_TWICE = "SELECT DISTINCT program, native_session_id FROM natives WHERE twice = 1"
 _NEWEST = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 
 NUMBER_MAX = 2**63 - 1
@@ -82,6 +95,18 @@ def _within(rows: sqlite3.Cursor, after: int, upto: int | None) -> Iterator[Stor
         yield Stored(seq, first_seq, type_, turn, body, cuts if seq > first_seq else [])
 
 
+def find_turns(connection: sqlite3.Connection, session_id: str, first: int, last: int | None) -> Place:
+    first, last = min(first, NUMBER_MAX), None if last is None else min(last, NUMBER_MAX - 1)
+    begin = connection.execute(_BEGIN, (session_id, first)).fetchone()
+    if begin is None:
+        return Place(NUMBER_MAX, None, [])
+    end = None if last is None else connection.execute(_BEGIN, (session_id, last + 1)).fetchone()
+    if end is None:
+        return Place(begin[0], None, [])
+    changes = connection.execute(_CHANGED, (session_id, first, last, end[0])).fetchall()
+    return Place(begin[0], end[0], [Stored(*row) for row in changes])
+
+
 def read_turns(
     connection: sqlite3.Connection, session_id: str, from_turn: int, last: int | None, hidden: bool
 ) -> list[TurnRow]:
@@ -112,6 +137,10 @@ def list_changes(
 def launches(connection: sqlite3.Connection) -> list[Checkpoint]:
     rows = connection.execute(_LAUNCHES).fetchall()
     return [Checkpoint(*(*columns, _unpack_lines(lines), state)) for *columns, lines, state in rows]
+
+
+def given_twice(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    return set(connection.execute(_GIVEN_TWICE).fetchall())
 
 
 def documents(connection: sqlite3.Connection, kind: str) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ _RANGE = """
     FROM events WHERE session_key = ? AND seq BETWEEN ? AND ?"""
 _JOIN = "UPDATE events SET body = ?, first_seq = ?, cuts = ? WHERE session_key = ? AND seq = ?"
 _DROP = "DELETE FROM events WHERE session_key = ? AND seq >= ? AND seq < ?"
-_OF_A_SESSION = ("events", "turns", "spent", "receipts", "launches", "phrases", "sessions")
+_OF_A_SESSION = ("events", "turns", "spent", "receipts", "launches", "phrases", "natives", "sessions")
 
 
 def claim(connection: sqlite3.Connection) -> int:

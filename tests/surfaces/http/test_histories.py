@@ -107,6 +107,18 @@ def test_a_retry_that_is_repeated_with_its_message_id_is_done_once(server: Local
     assert [turn["turn"] for turn in server.transcript(session)] == [2]
 
 
+def test_a_message_that_was_rewound_is_not_sent_again_by_its_message_id(server: LocalServer) -> None:
+    session = said(server, "say one")
+    path = f"/api/sessions/{session}/messages"
+    sent = server.post(path, {"text": "say two", "message_id": "mine"}, expect=202)
+    server.wait_idle(session)
+    server.post(f"/api/sessions/{session}/rewind", {"turn": 2}, expect=200)
+    assert server.post(path, {"text": "say two", "message_id": "mine"}, expect=202) == sent
+    assert server.session(session)["state"] == "idle"
+    assert [turn["turn"] for turn in server.session(session)["turns"]] == [1]
+    assert server.post(path, {"text": "say two", "message_id": "another"}, expect=202)["turn"] == 3
+
+
 def test_a_retry_by_another_agent_switches_to_it(server: LocalServer) -> None:
     session = said(server, "say one", "say two")
     body = {"turn": 2, "agent": "rehearsal-stream", "text": "recall"}

@@ -195,6 +195,7 @@ GOOD = turn(1, "say one", "one")
     [
         ([{"type": "agent_launched", "turn": 1}], "number 1: type must be one of"),
         ([{}], "number 1: type must be one of"),
+        ([*GOOD[:3], 7], "number 4: Expected `object`, got `int`"),
         (GOOD[:3], "turn 1 has no turn_end"),
         (GOOD[1:2] + GOOD[1:], "number 2: turn 1 has begun already"),
         (GOOD[:1] + GOOD[2:], "number 2: turn 1 must go on with turn_start"),
@@ -213,10 +214,16 @@ GOOD = turn(1, "say one", "one")
         ([*GOOD[:3], {**GOOD[3], "usage": {"input_tokens": 2**70}}], "number 4: input_tokens must be a number"),
     ],
 )
-def test_what_is_no_history_is_refused_with_its_place(server: LocalServer, events: list[Json], words: str) -> None:
+def test_what_is_no_history_is_refused_with_its_place(server: LocalServer, events: list[Any], words: str) -> None:
     answer = server.http.post("/api/import", json=body("bad", events))
     assert is_problem(answer, 400, "invalid") and words in answer.json()["error"]
     assert is_problem(server.http.get("/api/sessions/bad"), 404, "not_found")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000 + "]" * 100_000, '"\\ud800"', '"\xff"'])
+def test_an_event_that_can_not_be_read_is_refused(server: LocalServer, text: str) -> None:
+    given = msgspec.json.encode(body("bad", GOOD)).replace(b'"say one"', text.encode("latin-1"))
+    assert is_problem(server.http.post("/api/import", content=given), 400, "invalid")
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "-x", "a b", "x" * 101, "\u00fc"])

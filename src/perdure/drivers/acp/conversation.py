@@ -4,7 +4,7 @@ Above: the runner. Below: opening, turns, asking, choosing. It never raises, wha
 read is counted and reported once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -65,6 +65,18 @@ class AcpConversation:
     @property
     def member(self) -> int:
         return self._state.member
+
+    @property
+    def native_session_id(self) -> str | None:
+        return self._state.session_id
+
+    @property
+    def taken(self) -> Collection[str]:
+        return self._opening.taken
+
+    @taken.setter
+    def taken(self, value: Collection[str]) -> None:
+        self._opening.taken = value
 
     @property
     def speaks(self) -> bool:

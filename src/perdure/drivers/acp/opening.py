@@ -4,6 +4,7 @@ Above: the conversation. Below: settings.py, turns.py, the outbox. Nothing is be
 the protocol version, and not that it is the session that was asked for.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from perdure import __version__
@@ -30,12 +31,19 @@ _CLIENT = {
     "clientInfo": {"name": "perdure", "title": "Perdure", "version": __version__},
 }
 
+_TAKEN = (
+    "The agent gave this session the id {}, which another session in its process has, so what it says could not be told"
+    " apart. Set shared = false for this agent in perdure.toml"
+)
+
 
 class Opening:
     def __init__(self, state: State, out: Outbox, turns: Turns) -> None:
         self._state = state
         self._out = out
         self._turns = turns
+        self.taken: Collection[str] = ()
+        """The native sessions of others in the process. Not remembered: whoever feeds the conversation knows them."""
 
     def start(self, order: StartSession) -> None:
         state = self._state
@@ -81,6 +89,10 @@ class Opening:
             self._fail(failure, "session_refused")
         elif not isinstance(session_id, str) or not session_id:
             self._fail_with("protocol", "the agent opened a session and gave no id for it")
+        elif session_id in self.taken:
+            # It is said that there was one, so that neither is ever opened again: who knows what is in it by now.
+            self._out.emit(SessionOpened(session_id, resumed=False, capabilities=self._state.capabilities))
+            self._fail_with("native_session_shared", _TAKEN.format(session_id))
         else:
             self._opened(session_id, result, resumed=False)
 
@@ -91,6 +103,8 @@ class Opening:
             self._fail(failure, "needs_login")
         elif failure is not None:
             self._refuse(failure.sentence)
+        elif native in self.taken:
+            self._refuse("another session has it open in the same process")
         elif native is None or _session_in(result, native) != native:
             # hermes answers the resume of a session that it has lost with a new one.
             self._refuse("the agent opened another session instead")

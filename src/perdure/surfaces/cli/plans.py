@@ -24,6 +24,7 @@ REASONS = {
     "scope_changed": "which turns it is told was set otherwise since",
     "workdir_changed": "the working directory is another one than before",
     "runtime_changed": "the agent's program is another one than before",
+    "native_session_shared": "it gave the id of its own session out twice, so nobody knows what is in it",
     "agent_cannot_resume": "its process is gone, and it can't open an earlier session",
 }
 GUARDS = {
@@ -38,6 +39,7 @@ GUARDS = {
     "same_scope": "it is told the same turns as before",
     "same_workdir": "the working directory is the same",
     "same_runtime": "the agent's program is the same",
+    "sole_holder": "the agent gave its id out only once",
     "agent_can_resume": "the agent can open it again",
 }
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from perdure import config
 from perdure.core.errors import Refused
@@ -111,7 +111,8 @@ class ImportBody(Struct, kw_only=True):
 
     id: Name
     created_at: str
-    events: list[dict[str, Any]]
+    events: list[Annotated[Raw, Meta(extra_json_schema={"type": "object"})]]
+    """Read one by one later: there may be very many."""
     project: Name | None = None
     workdir: PathText | None = None
     agent: Name | None = None

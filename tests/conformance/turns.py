@@ -1,0 +1,76 @@
+"""What every store must find of a turn's events without reading the others. See stores.py."""
+
+from uuid import uuid4
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.core.events import Event, HistoryChanged, TurnEnd, TurnStart, UserMessage, WaitingForInput, encode, type_of
+from perdure.runtime.reading import of_turns
+from perdure.stores.base import Draft, Stored
+from tests.conformance.stores import Owner, delta, generated
+
+
+def _draft(event: Event) -> Draft:
+    return Draft(type_of(event), event.turn, encode(event), True)
+
+
+def a_turn(number: int, deltas: int, *, said: bool = True) -> list[Draft]:
+    """A turn's events; the oldest imported ones have no message."""
+    begin = [UserMessage(turn=number, message_id="m", text="hello", agent="a")] if said else []
+    start = TurnStart(turn=number, run_id="r", message_id="m", agent="a", context="fresh", context_reason="")
+    end = [TurnEnd(turn=number, stop_reason="end_turn"), WaitingForInput(turn=number)]
+    said_since = [delta(f"{number}.{piece}", turn=number) for piece in range(deltas)]
+    return [*map(_draft, begin), _draft(start), *said_since, *map(_draft, end)]
+
+
+def an_edit(turn: int) -> Draft:
+    return _draft(HistoryChanged(turn=turn, change="edit", bumped=[], message_id="m", text="other"))
+
+
+async def found(owner: Owner, session: str, first: int, last: int | None, upto: int) -> list[Stored]:
+    rows: list[Stored] = []
+    async for batch in of_turns(owner.store, session, first, last, upto):
+        rows += batch
+    return rows
+
+
+class TurnsSuite:
+    @generated
+    @given(
+        turns=st.lists(
+            st.tuples(st.integers(0, 4), st.booleans(), st.lists(st.integers(1, 8), max_size=2)), max_size=8
+        ),
+        first=st.integers(1, 9),
+        last=st.one_of(st.none(), st.integers(1, 9)),
+        cut=st.integers(0, 60),
+    )
+    async def test_of_some_turns_all_events_are_found_also_later_changes(
+        self, owner: Owner, turns: list[tuple[int, bool, list[int]]], first: int, last: int | None, cut: int
+    ) -> None:
+        session = uuid4().hex
+        await owner.create(session)
+        for number, (deltas, said, edited) in enumerate(turns, 1):
+            edits = [an_edit(min(turn, number)) for turn in edited]
+            await owner.append(session, *a_turn(number, deltas, said=said), *edits)
+        every = await owner.all(session)
+        for upto in (every[-1].seq, min(cut, every[-1].seq)):
+            wanted = [row for row in every if row.turn and first <= row.turn <= (last or 99) and row.seq <= upto]
+            assert await found(owner, session, first, last, upto) == wanted
+
+    async def test_turns_of_a_session_that_is_not_there_are_nowhere(self, owner: Owner) -> None:
+        assert await found(owner, "nobody", 1, None, 100) == []
+        await owner.create("s", *a_turn(1, 3))
+        assert await found(owner, "s", 2, 10**30, 100) == []
+
+    async def test_turns_are_found_in_what_was_compacted(self, owner: Owner) -> None:
+        await owner.create("s", *a_turn(1, 3), *a_turn(2, 3))
+        await owner.compact("s")
+        rows = await found(owner, "s", 1, 1, 100)
+        assert [row.type for row in rows] == [
+            "user_message",
+            "turn_start",
+            "assistant_text",
+            "turn_end",
+            "waiting_for_input",
+        ]
