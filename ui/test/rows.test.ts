@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import { empty, type State, type Turn } from "../src/state/session";
 import { cameBefore, firstKey, RowMaker, type Row } from "../src/views/rows";
-import type { Part, ToolPart, TurnInfo } from "../src/wire/types";
+import type { Part, Prompt, ToolPart, TurnInfo } from "../src/wire/types";
 
 const tool = (id: string, parent: string | null = null, status: ToolPart["status"] = "completed"): ToolPart => ({ type: "tool", tool_id: id, name: "Read", kind: "read", title: id, status, input: null, parent_tool_id: parent });
 
@@ -34,6 +34,13 @@ describe("rows", () => {
     const found = rows.filter((row) => row.kind === "tool");
     expect(found.length).toBe(1);
     expect(found[0]!.children.map((one) => one.tool_id)).toEqual(["x", "y"]);
+  });
+
+  it("don't show a tool as running that waits for the person", () => {
+    const parts: Part[] = [tool("a", null, "in_progress"), tool("b", null, "in_progress"), { type: "asked", prompt_id: "p" }];
+    const asked = { p: { prompt_id: "p", tool_id: "b" } as Prompt };
+    const found = rowsOf({ ...state([turn(1, parts, false)]), asked }).filter((row) => row.kind === "tool");
+    expect(found.map((row) => row.live)).toEqual([true, false]);
   });
 
   it("fold what was taken back, known or not", () => {

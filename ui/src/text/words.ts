@@ -23,6 +23,16 @@ export function exact(at: string | null | undefined): string {
   return at ? new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "";
 }
 
+/** Today's time alone, else with its day. */
+export function until(at: string, now: number): string {
+  const then = new Date(at);
+  const today = then.toDateString() === new Date(now).toDateString();
+  return then.toLocaleString(undefined, today ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
+}
+
+/** What a program wrote, with its times as a person reads them. */
+export const withTimes = (text: string) => text.replace(/\b(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d))(?: \(\d{9,13}\))?/g, (_, at: string) => exact(at));
+
 export function count(value: number): string {
   if (value < 1000) return String(value);
   if (value < 10_000) return `${(value / 1000).toFixed(1)}k`;

@@ -3,6 +3,7 @@
 
 import { useMemo } from "react";
 import { IconButton, Link } from "../parts/button";
+import { Ago } from "../parts/clock";
 import { Counts } from "../parts/diff";
 import { pathOf } from "../shell/router";
 import type { State } from "../state/session";
@@ -116,6 +117,7 @@ function Spent({ state }: { state: State }) {
 
 function Outline({ state, onTurn }: { state: State; onTurn: (turn: number) => void }) {
   const known = new Map(state.turns.map((turn) => [turn.turn, turn]));
+  const infos = new Map((state.session?.turns ?? []).map((info) => [info.turn, info]));
   const all = state.visible;
   const turns = all.slice(-SHOWN_TURNS);
   if (!turns.length) return null;
@@ -133,7 +135,7 @@ function Outline({ state, onTurn }: { state: State; onTurn: (turn: number) => vo
           <li key={turn}>
             <button type="button" onClick={() => onTurn(turn)} className="flex w-full gap-2 rounded px-1 py-0.5 text-left hover:bg-hover">
               <span className="w-6 shrink-0 text-right text-xs leading-5 text-quiet tabular-nums">{turn}</span>
-              <span className="truncate">{known.get(turn)?.message?.text.split("\n")[0] ?? "…"}</span>
+              {known.get(turn)?.message ? <span className="truncate">{known.get(turn)!.message!.text.split("\n")[0]}</span> : <span className="truncate text-quiet">{infos.has(turn) ? <Ago at={infos.get(turn)!.started_at} /> : "…"}</span>}
             </button>
           </li>
         ))}

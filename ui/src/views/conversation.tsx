@@ -123,6 +123,7 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
             <div key={row.key} className="mx-auto max-w-[92ch]">{draw(row)}</div>
           ))}
         </Virtualizer>
+        {!rows.length && <p className="px-4 py-12 text-center text-quiet">{state.session?.state === "ended" ? "Nothing was said here." : `Nothing was said yet. Write below what ${state.session?.agent ?? "the agent"} should do.`}</p>}
       </div>
       {!following && (
         <div className="pointer-events-none absolute right-4 bottom-3">
@@ -197,6 +198,8 @@ function useFollowing(store: SessionStore, rows: Row[]) {
       byHand.current = true;
       if ((event.touches[0]?.clientY ?? 0) > touched + 4) leave();
     };
+    // Somebody who goes through the rows by keyboard: the browser scrolls to what has the focus, and there it stays.
+    const focus = () => requestAnimationFrame(() => !atEnd() && leave());
     // The scroll bar itself: a press on the scroller that is on none of its rows.
     let before = element.scrollTop;
     const press = (event: PointerEvent) => {
@@ -214,6 +217,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     element.addEventListener("keydown", keys);
     element.addEventListener("touchstart", touchStart, { passive: true });
     element.addEventListener("touchmove", touchMove, { passive: true });
+    element.addEventListener("focusin", focus);
     element.addEventListener("pointerdown", press);
     element.addEventListener("scroll", scroll, { passive: true });
     const sizes = new ResizeObserver(pin);
@@ -225,6 +229,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
       element.removeEventListener("keydown", keys);
       element.removeEventListener("touchstart", touchStart);
       element.removeEventListener("touchmove", touchMove);
+      element.removeEventListener("focusin", focus);
       element.removeEventListener("pointerdown", press);
       element.removeEventListener("scroll", scroll);
     };
@@ -254,7 +259,7 @@ function OutgoingRow({ message }: { message: Outgoing }) {
       <header className="text-xs text-quiet">
         <span className="font-semibold text-text">You</span> {message.refused ? "" : "sending"}
       </header>
-      <div className="max-w-[76ch] break-words whitespace-pre-wrap">{message.text}</div>
+      <div className="said max-w-[76ch] break-words whitespace-pre-wrap">{message.text}</div>
       {message.refused && (
         <div className="mt-2 flex flex-wrap items-center gap-2 text-sm">
           <span className="text-red">{message.refused}</span>

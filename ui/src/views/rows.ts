@@ -92,12 +92,14 @@ export class RowMaker {
     rows.push({ kind: "separator", key: id + ":separator", turn });
     const live = turn.info?.stop_reason == null;
     const tools = turn.parts.filter((part): part is ToolPart => part.type === "tool");
+    // A tool that waits for the person's word does not run.
+    const asked = new Set(turn.parts.map((part) => (part.type === "asked" ? state.asked[part.prompt_id]?.tool_id : undefined)));
     for (let index = 0; index < turn.parts.length; index++) {
       const part = turn.parts[index]!;
       const key = `${id}:${index}`;
       if (part.type === "tool") {
         const run = this.run(turn.parts, index);
-        this.tools(rows, run, tools, open, live);
+        this.tools(rows, run, tools, open, live, asked);
         index += run.length - 1;
       } else this.part(rows, part, key, turn, state, live && index === turn.parts.length - 1);
     }
@@ -111,11 +113,11 @@ export class RowMaker {
     return run;
   }
 
-  private tools(rows: Row[], run: ToolPart[], all: ToolPart[], open: Set<string>, live: boolean): void {
+  private tools(rows: Row[], run: ToolPart[], all: ToolPart[], open: Set<string>, live: boolean, asked: Set<string | null | undefined>): void {
     const known = new Set(all.map((tool) => tool.tool_id));
     // Tools of a sub-agent stand inside of the tool that started it.
     const top = run.filter((tool) => !tool.parent_tool_id || !known.has(tool.parent_tool_id));
-    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: all.filter((one) => one.parent_tool_id === tool.tool_id), all, inside, live });
+    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: all.filter((one) => one.parent_tool_id === tool.tool_id), all, inside, live: live && !asked.has(tool.tool_id) });
     const finished = top.filter((tool) => tool.status === "completed" || tool.status === "failed" || !live);
     if (finished.length < FOLDED_TOOLS) {
       for (const tool of top) rows.push(row(tool, false));

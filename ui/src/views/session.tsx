@@ -89,7 +89,8 @@ export function SessionView({ id }: { id: string }) {
       <div className="flex flex-1 flex-col items-center justify-center gap-2 p-8 text-center">
         <h1 className="text-lg font-semibold">This session is not there</h1>
         <p className="text-quiet">It was erased, or the link is wrong.</p>
-        <Link to="/" className="text-accent underline underline-offset-2">Start a new one</Link>
+        <Button icon="plus" className="mt-2" onClick={() => go("/new")}>New session</Button>
+        <Link to="/" className="text-sm text-quiet underline underline-offset-2 md:hidden">All sessions</Link>
       </div>
     );
   }
@@ -129,7 +130,7 @@ export function SessionView({ id }: { id: string }) {
               setNextAgent(null);
               conversation.current?.toEnd();
             }}
-            chips={session && <SessionChips session={session} agent={nextAgent ?? session.agent} onAgent={setNextAgent} fresh={fresh} onFresh={() => setFresh(!fresh)} />}
+            chips={session && !ended && <SessionChips session={session} agent={nextAgent ?? session.agent} onAgent={setNextAgent} fresh={fresh} onFresh={() => setFresh(!fresh)} />}
           />
         </div>
       </div>
@@ -142,7 +143,7 @@ export function SessionView({ id }: { id: string }) {
 function EndedRow({ id, project, agent }: { id: string; project: string | null; agent: string }) {
   return (
     <div className="flex flex-wrap items-center gap-2 text-sm">
-      <span className="flex-1 text-quiet">This session has ended.</span>
+      <span className="flex-1 text-quiet max-sm:basis-full">Go on with its history, or begin anew.</span>
       <Button icon="fork" onClick={() => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id)))}>Fork it</Button>
       <Button icon="plus" onClick={() => go("/new" + query({ project, agent }))}>Start a new one</Button>
     </div>
@@ -150,7 +151,7 @@ function EndedRow({ id, project, agent }: { id: string; project: string | null; 
 }
 
 export function agentChoices(agents: Agent[]) {
-  return agents.map((agent) => ({ value: agent.name, name: agent.name, hint: agent.state === "ready" ? undefined : (agent.reason ?? agent.state.replace("_", " ")), disabled: agent.state === "missing" || agent.state === "broken" || agent.state === "too_old" }));
+  return agents.map((agent) => ({ value: agent.name, name: agent.name, hint: agent.state === "ready" ? undefined : (agent.reason?.replaceAll("`", "") ?? agent.state.replace("_", " ")), disabled: agent.state === "missing" || agent.state === "broken" || agent.state === "too_old" }));
 }
 
 /** Model, mode and whatever else the agent lets one choose, in one form. */
@@ -177,7 +178,7 @@ function SessionChips({ session, agent, onAgent, fresh, onFresh }: { session: Se
             onChange={(value) => void attempt(post(at(session.id, "/config"), { config_id: option.id, value }))}
           />
         ))}
-      <button type="button" aria-pressed={fresh} onClick={onFresh} title="The next turn begins anew: the agent is told the whole conversation" className={`min-h-8 rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
+      <button type="button" aria-pressed={fresh} onClick={onFresh} title="The next turn begins anew: the agent is told the whole conversation" className={`min-h-(--target) rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
         {fresh ? "Fresh next turn" : "Fresh"}
       </button>
     </>
