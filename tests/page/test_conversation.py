@@ -263,14 +263,39 @@ def test_what_comes_back_into_the_composer_leaves_the_draft_there(person: Person
     expect(person.composer).to_have_value("say queued\n\nhalf written")
 
 
-def test_escape_leaves_an_empty_composer_for_a_prompt_that_waits(person: Person) -> None:
+def test_escape_leaves_the_composer_for_a_prompt_that_waits(person: Person) -> None:
     person.start("permit Deploy")
     person.may_answer()
-    person.composer.focus()
+    person.composer.fill("half written")
+    expect(person.page.get_by_text("Esc, then a key")).to_be_visible()
     person.page.keyboard.press("Escape")
     expect(person.composer).not_to_be_focused()
+    expect(person.page.get_by_text("Esc, then a key")).to_be_hidden()
     person.page.keyboard.press("y")
     person.sees("allowed Deploy")
+    expect(person.composer).to_have_value("half written")
+
+
+def test_who_comes_to_a_prompt_answers_it_at_once(person: Person) -> None:
+    waiting = person.server.create(title="Waits for a word")
+    person.server.send(waiting, "permit Deploy")
+    entry = person.page.get_by_role("link", name=re.compile("Waits for a word"))
+    expect(entry).to_contain_text("Waiting for you")
+    entry.click()
+    person.may_answer()
+    person.page.keyboard.press("y")
+    person.sees("allowed Deploy")
+
+
+def test_what_is_reached_by_keyboard_stays_in_sight_while_more_comes(person: Person) -> None:
+    person.start("\n".join(["say far up"] + ["tool Read a", "say between"] * 30))
+    person.is_idle()
+    person.send("stream 4000 10")
+    expect(person.header).to_contain_text("Working")
+    person.log.get_by_role("button", name="Read a").first.focus()
+    expect(person.log).to_have_attribute("data-following", "false")
+    person.press("Escape Escape")
+    person.is_idle()
 
 
 def test_a_list_begins_where_it_says_and_all_of_the_code_is_copied(person: Person) -> None:

@@ -169,7 +169,7 @@ def test_projects_and_their_rules_are_made_and_used(
     person.page.get_by_role("button", name="New project").click()
     person.page.get_by_label("Name").fill("Garden")
     person.page.get_by_label("Directory on the server").fill(str(place))
-    person.page.get_by_role("button", name="Make").click()
+    person.page.get_by_role("button", name="Make project").click()
     person.page.get_by_role("button", name="Add a rule").click()
     person.page.get_by_label("Rule 1: tool").fill("Deploy")
     person.page.get_by_role("button", name="Save").click()

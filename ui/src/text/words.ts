@@ -10,6 +10,9 @@ export function duration(ms: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+/** A duration that is still counting: whole seconds, so that it ticks and does not flicker. */
+export const counting = (ms: number) => (ms < 10_000 ? `${Math.max(0, Math.floor(ms / 1000))} s` : duration(ms));
+
 export function ago(at: string | number, now: number): string {
   const seconds = Math.max(0, (now - (typeof at === "number" ? at : Date.parse(at))) / 1000);
   if (seconds < 45) return "now";

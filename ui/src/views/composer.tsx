@@ -37,7 +37,7 @@ interface Props {
   /** What is written stays until it is known that it was taken. */
   onSend: (sent: Sent) => void | Promise<boolean>;
   onEscape?: () => void;
-  /** Whether Escape leaves an empty composer, so that keys are for what waits. */
+  /** Whether Escape leaves the composer, so that keys are for what waits. */
   leaves?: boolean;
   autoFocus?: boolean;
   ref?: Ref<ComposerHandle>;
@@ -135,7 +135,7 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
     if (event.key === "Enter" && !event.shiftKey && !isPhone()) {
       event.preventDefault();
       send(event.metaKey || event.ctrlKey ? "interrupt" : "queue");
-    } else if (event.key === "Escape" && leaves && !text.trim()) {
+    } else if (event.key === "Escape" && leaves) {
       event.stopPropagation();
       area.current?.blur();
     } else if (event.key === "Escape" && onEscape) {
@@ -170,6 +170,7 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
         value={text}
         rows={1}
         dir="auto"
+        data-composer=""
         disabled={!!disabled}
         placeholder={disabled || placeholder}
         aria-label="Message"

@@ -198,8 +198,14 @@ function useFollowing(store: SessionStore, rows: Row[]) {
       byHand.current = true;
       if ((event.touches[0]?.clientY ?? 0) > touched + 4) leave();
     };
-    // Somebody who goes through the rows by keyboard: the browser scrolls to what has the focus, and there it stays.
-    const focus = () => requestAnimationFrame(() => !atEnd() && leave());
+    // Somebody who goes through the rows by keyboard: what has the focus stays in sight, until it is left.
+    const focus = (event: FocusEvent) => {
+      const row = event.target as HTMLElement;
+      if (row !== element && row.matches(":focus-visible") && (store.state.session?.state === "processing" || !atEnd())) leave();
+    };
+    const blur = (event: FocusEvent) => {
+      if (!element.contains(event.relatedTarget as Node | null) && atEnd()) set(true);
+    };
     // The scroll bar itself: a press on the scroller that is on none of its rows.
     let before = element.scrollTop;
     const press = (event: PointerEvent) => {
@@ -218,6 +224,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     element.addEventListener("touchstart", touchStart, { passive: true });
     element.addEventListener("touchmove", touchMove, { passive: true });
     element.addEventListener("focusin", focus);
+    element.addEventListener("focusout", blur);
     element.addEventListener("pointerdown", press);
     element.addEventListener("scroll", scroll, { passive: true });
     const sizes = new ResizeObserver(pin);
@@ -230,6 +237,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
       element.removeEventListener("touchstart", touchStart);
       element.removeEventListener("touchmove", touchMove);
       element.removeEventListener("focusin", focus);
+      element.removeEventListener("focusout", blur);
       element.removeEventListener("pointerdown", press);
       element.removeEventListener("scroll", scroll);
     };

@@ -102,6 +102,7 @@ function Permission({ session, prompt, workdir, diff, project, denying, keys }: 
           {allow && <Button tone="primary" keys={hint("Y")} disabled={busy} onClick={() => void give({ option_id: allow.option_id })}>Allow</Button>}
           {always && <Button tone={allow ? "plain" : "primary"} keys={hint("A")} disabled={busy} title={always.name} onClick={() => void give({ option_id: always.option_id })}>Always</Button>}
           <Button keys={hint("N")} disabled={busy} onClick={() => setReason("")}>Deny</Button>
+          {keys !== "none" && <span className="after-escape self-center text-xs text-amber" aria-hidden="true">Esc, then a key</span>}
           <span className="flex-1" />
           {project && <Link to="/settings/projects" className="reach self-center text-xs text-amber underline underline-offset-2">Rules</Link>}
           {never && <Button tone="quiet" disabled={busy} title={never.name} onClick={() => void give({ option_id: never.option_id })}>Never</Button>}

@@ -8,7 +8,7 @@ import { attempt } from "../shell/toast";
 import { register } from "../shell/commands";
 import { useAgents } from "../state/lists";
 import { send } from "../state/outbox";
-import { attention, ATTENTION_WORDS } from "../state/sessions";
+import { attention, ATTENTION_WORDS, overviewNow } from "../state/sessions";
 import { storeOf, useHead } from "../state/store";
 import { at, patch, post, query } from "../wire/api";
 import { watch } from "../wire/link";
@@ -35,6 +35,8 @@ export function SessionView({ id }: { id: string }) {
   const [nextAgent, setNextAgent] = useState<string | null>(null);
   const [panel, setPanel] = useState(false);
   const [escaped, setEscaped] = useState(0);
+  // Whoever comes to a session that waits answers first: the keys are for its prompt.
+  const [waits] = useState(() => overviewNow().sessions.some((one) => one.id === id && one.pending_prompts > 0));
 
   useEffect(() => {
     watch([id]);
@@ -121,7 +123,7 @@ export function SessionView({ id }: { id: string }) {
             busy={busy}
             disabled={ended ? "This session has ended." : undefined}
             placeholder={busy ? "Message for when this turn is done" : "Message"}
-            autoFocus
+            autoFocus={!waits}
             leaves={!!prompt}
             onEscape={escape}
             onSend={(sent) => {
