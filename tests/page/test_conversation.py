@@ -111,6 +111,22 @@ def test_messages_wait_in_a_queue_that_can_be_changed(person: Person) -> None:
     expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("interrupted")
 
 
+def test_the_composer_stays_as_it_is_when_a_turn_begins(person: Person) -> None:
+    person.page.set_viewport_size({"width": 768, "height": 1024})
+    person.start("say done")
+    person.is_idle()
+    person.send("say begun\nhang")
+    person.sees("begun")
+    working = person.composer.locator("..").bounding_box()
+    person.composer.fill("something")
+    expect(person.page.get_by_role("button", name="Interrupt and send")).to_be_visible()
+    person.composer.fill("")
+    person.composer.press("Escape")
+    person.composer.press("Escape")
+    person.is_idle()
+    assert person.composer.locator("..").bounding_box() == working
+
+
 def test_escape_twice_interrupts(person: Person) -> None:
     person.start("say begun\nhang")
     person.sees("begun")

@@ -21,6 +21,33 @@ def test_the_first_visit_offers_a_rehearsal_that_shows_everything(
     person.sees("That was a rehearsal")
 
 
+def test_the_first_visit_on_a_phone_is_two_presses_from_a_session(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server, width=390, height=844, touch=True)
+    person.page.get_by_role("button", name="Start a session").click()
+    person.page.get_by_role("button", name="Start the rehearsal").click()
+    expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
+
+
+def test_empty_places_say_what_appears_there_and_what_to_do(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    for path in ("/inbox", "/usage", "/search"):
+        person.go(path)
+        person.page.get_by_role("main").get_by_role("button", name="New session").click()
+        expect(person.page).to_have_url(re.compile("/new$"))
+    person.go("/search?q=nowhere")
+    person.page.get_by_role("button", name="Clear the search").click()
+    expect(person.page.get_by_role("searchbox", name="Words to find")).to_be_focused()
+    person.go("/settings/projects")
+    person.page.get_by_role("button", name="Make the first project").click()
+    expect(person.page.get_by_label("Name")).to_be_focused()
+    person.open(server.create(title="Nothing yet"))
+    person.sees("Nothing was said yet")
+
+
 def test_the_list_is_live_and_grouped_by_what_a_person_cares_about(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:

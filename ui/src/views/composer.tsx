@@ -188,12 +188,13 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
         className="block max-h-[40vh] min-h-11 w-full resize-none bg-transparent px-3 pt-2.5 pb-1 outline-none focus-visible:outline-none"
       />
       <div className="flex flex-wrap items-center gap-1 px-2 pb-2">
-        <div className="flex max-w-full flex-wrap items-center gap-x-1">{chips}</div>
+        <div className="flex max-w-full items-center gap-x-1">{chips}</div>
         <div className="ml-auto flex items-center gap-1">
           <input ref={chooser} type="file" multiple hidden onChange={(event) => (void attach(event.target.files ?? []), (event.target.value = ""))} />
           <IconButton icon="clip" label="Attach files" onClick={() => chooser.current?.click()} disabled={!!disabled} />
-          {busy && (
-            <Button tone="quiet" disabled={!text.trim()} onClick={() => send("interrupt")} keys="Ctrl+Enter">Interrupt and send</Button>
+          {/* Only when there is something to send, so that the composer stays as it is when a turn begins. */}
+          {busy && text.trim() && (
+            <Button tone="quiet" onClick={() => send("interrupt")} keys="Ctrl+Enter">Interrupt and send</Button>
           )}
           <Button tone="primary" icon={busy ? "queue" : "send"} disabled={!text.trim() || !!disabled} onClick={() => send()}>{busy ? "Queue" : "Send"}</Button>
         </div>
@@ -209,7 +210,7 @@ export function Chip({ label, value, options, onChange, disabled }: { label: str
     <Menu
       label={`${label}: ${shown || "default"}`}
       disabled={disabled || options.length === 0}
-      className="inline-flex min-h-(--target) max-w-48 items-center max-sm:max-w-22 gap-1 rounded-md px-2 text-xs text-quiet hover:bg-hover hover:text-text disabled:opacity-70"
+      className="inline-flex min-h-(--target) max-w-48 min-w-0 items-center gap-1 rounded-md px-2 text-xs text-quiet hover:bg-hover hover:text-text disabled:opacity-70"
       items={options.map((option) => ({ label: option.name, hint: option.hint, checked: option.value === value, disabled: option.disabled, run: () => onChange(option.value) }))}
     >
       <span className="truncate">{shown || label}</span>

@@ -180,7 +180,7 @@ function SessionChips({ session, agent, onAgent, fresh, onFresh }: { session: Se
             onChange={(value) => void attempt(post(at(session.id, "/config"), { config_id: option.id, value }))}
           />
         ))}
-      <button type="button" aria-pressed={fresh} onClick={onFresh} title="The next turn begins anew: the agent is told the whole conversation" className={`min-h-(--target) rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
+      <button type="button" aria-pressed={fresh} onClick={onFresh} title="The next turn begins anew: the agent is told the whole conversation" className={`min-h-(--target) shrink-0 rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
         {fresh ? "Fresh next turn" : "Fresh"}
       </button>
     </>
