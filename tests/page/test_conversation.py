@@ -168,6 +168,8 @@ def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
     person.is_idle()
     person.log.get_by_role("button", name="Show 1 turn").click()
     person.sees("say two")
+    person.log.get_by_role("button", name="Hide").click()
+    expect(person.log).not_to_contain_text("say two")
 
     person.turn_menu(3, "Fork")
     expect(person.page).not_to_have_url(re.compile(session))

@@ -46,6 +46,9 @@ describe("rows", () => {
   it("fold what was taken back, known or not", () => {
     const gone = { ...turn(2, []), rewound: true };
     expect(kinds(rowsOf(state([turn(1, []), gone, turn(3, [])], [1, 3])))).toEqual(["message", "separator", "rewound", "message", "separator"]);
+    const opened = rowsOf(state([turn(1, []), gone, turn(3, [])], [1, 3]), new Set(["rewound:2"]));
+    expect(kinds(opened)).toEqual(["message", "separator", "rewound", "message", "separator", "message", "separator"]);
+    expect(opened.map((row) => !!row.gone)).toEqual([false, false, false, true, true, false, false]);
     const gap = rowsOf(state([turn(1, []), turn(4, [])]));
     expect(gap.find((row) => row.kind === "rewound")!.turns).toEqual([2, 3]);
   });

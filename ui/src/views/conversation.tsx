@@ -101,7 +101,7 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
       case "notice":
         return <Notice part={row.part} turn={row.turn} onRetry={!busy && row.turn.message && state.session?.state !== "ended" ? () => actions.retry(row.turn) : null} />;
       case "rewound":
-        return <RewoundRow turns={row.turns} onOpen={() => (row.turns.forEach((turn) => toggle("rewound:" + turn)), onRewound(row.turns))} />;
+        return <RewoundRow turns={row.turns} isOpen={row.open} onToggle={() => (row.turns.forEach((turn) => toggle("rewound:" + turn)), row.open || onRewound(row.turns))} />;
       case "outgoing":
         return <OutgoingRow message={row.message} />;
       case "working":
@@ -120,7 +120,7 @@ export function Conversation({ store, actions, onRewound, ref }: Props) {
       <div ref={scroller} role="log" aria-label="Conversation" aria-live="off" tabIndex={0} data-following={following} className="h-full overflow-y-auto overscroll-contain px-4 pb-12 [overflow-anchor:none] focus-visible:outline-offset-[-2px] sm:px-6">
         <Virtualizer ref={list} scrollRef={scroller} shift={prepended} cache={places.get(state.id)?.cache} itemSize={48}>
           {rows.map((row) => (
-            <div key={row.key} className="mx-auto max-w-[92ch]">{draw(row)}</div>
+            <div key={row.key} className={`mx-auto max-w-[92ch] ${row.gone ? "border-l-2 border-line pl-3 [&_.md]:text-quiet [&_.said]:text-quiet" : ""}`}>{draw(row)}</div>
           ))}
         </Virtualizer>
         {!rows.length && <p className="px-4 py-12 text-center text-quiet">{state.session?.state === "ended" ? "Nothing was said here." : `Nothing was said yet. Write below what ${state.session?.agent ?? "the agent"} should do.`}</p>}

@@ -7,7 +7,8 @@ import type { Outgoing } from "../state/outbox";
 import { grow, NOTHING, shown, type Block, type Blocks } from "../text/blocks";
 import type { NoticePart, Part, PlanPart, Prompt, ResolvedPart, TextPart, ToolPart } from "../wire/types";
 
-export type Row =
+/** `gone`: of a turn that was taken back and is looked at again. */
+export type Row = { gone?: boolean } & (
   | { kind: "earlier"; key: string; count: number }
   | { kind: "message"; key: string; turn: Turn }
   | { kind: "separator"; key: string; turn: Turn }
@@ -19,9 +20,10 @@ export type Row =
   | { kind: "asked"; key: string; prompt: Prompt | null }
   | { kind: "resolved"; key: string; part: ResolvedPart; prompt: Prompt | null }
   | { kind: "notice"; key: string; part: NoticePart; turn: Turn }
-  | { kind: "rewound"; key: string; turns: number[] }
+  | { kind: "rewound"; key: string; turns: number[]; open: boolean }
   | { kind: "outgoing"; key: string; message: Outgoing }
-  | { kind: "working"; key: string };
+  | { kind: "working"; key: string }
+);
 
 const FOLDED_TOOLS = 3;
 
@@ -56,9 +58,10 @@ export class RowMaker {
     for (const turn of state.turns) {
       if (expected !== null && turn.turn > expected) this.gap(rows, expected, turn.turn, visible);
       expected = turn.turn + 1;
-      if (turn.rewound && !open.has("rewound:" + turn.turn)) {
-        this.fold(rows, [turn.turn]);
-        continue;
+      if (turn.rewound) {
+        const shown = open.has("rewound:" + turn.turn);
+        this.fold(rows, [turn.turn], shown);
+        if (!shown) continue;
       }
       if (!turn.loaded && !turn.parts.length && !turn.message) continue;
       const known = this.made.get(turn.turn);
@@ -76,13 +79,13 @@ export class RowMaker {
   private gap(rows: Row[], from: number, to: number, visible: Set<number>): void {
     const gone: number[] = [];
     for (let turn = from; turn < to; turn++) if (!visible.has(turn)) gone.push(turn);
-    if (gone.length) this.fold(rows, gone);
+    if (gone.length) this.fold(rows, gone, false);
   }
 
-  private fold(rows: Row[], turns: number[]): void {
+  private fold(rows: Row[], turns: number[], open: boolean): void {
     const last = rows[rows.length - 1];
-    if (last?.kind === "rewound") rows[rows.length - 1] = { ...last, turns: [...last.turns, ...turns] };
-    else rows.push({ kind: "rewound", key: "rewound:" + turns[0], turns });
+    if (last?.kind === "rewound" && !last.open && !open) rows[rows.length - 1] = { ...last, turns: [...last.turns, ...turns] };
+    else rows.push({ kind: "rewound", key: "rewound:" + turns[0], turns, open });
   }
 
   private ofTurn(turn: Turn, open: Set<string>, state: State): Row[] {
@@ -103,7 +106,7 @@ export class RowMaker {
         index += run.length - 1;
       } else this.part(rows, part, key, turn, state, live && index === turn.parts.length - 1);
     }
-    return rows;
+    return turn.rewound ? rows.map((row) => ({ ...row, gone: true })) : rows;
   }
 
   /** The tools that follow each other from here on. */

@@ -116,7 +116,7 @@ function Figure({ name, value, values }: { name: string; value: string; values: 
       <dt className="text-xs text-quiet">{name}</dt>
       <dd className="text-lg tabular-nums">{value}</dd>
       <svg viewBox="0 0 100 24" preserveAspectRatio="none" className="h-6 w-full text-accent" aria-hidden="true">
-        {values.length > 1 && <polyline points={points} fill="none" stroke="currentColor" strokeWidth="1.5" vectorEffect="non-scaling-stroke" />}
+        {values.some((one) => one !== values[0]) && <polyline points={points} fill="none" stroke="currentColor" strokeWidth="1.5" vectorEffect="non-scaling-stroke" />}
       </svg>
     </div>
   );

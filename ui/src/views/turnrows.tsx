@@ -38,7 +38,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, sessio
     { label: "Fork from here", icon: "fork", hint: "A new session with the history up to this turn", run: () => actions.fork(turn) },
   ];
   return (
-    <article aria-label={`Your message, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line bg-raised px-3 py-2 ${turn.rewound ? "opacity-60" : ""}`}>
+    <article aria-label={`Your message, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line px-3 py-2 ${turn.rewound ? "" : "bg-raised"}`}>
       <header className="flex items-center gap-2 text-xs text-quiet">
         <span className="font-semibold text-text">You</span>
         <Ago at={message.at} />
@@ -244,13 +244,13 @@ export const Notice = memo(function Notice({ part, turn, onRetry }: { part: Noti
   );
 });
 
-export function RewoundRow({ turns, onOpen }: { turns: number[]; onOpen: () => void }) {
+export function RewoundRow({ turns, isOpen, onToggle }: { turns: number[]; isOpen: boolean; onToggle: () => void }) {
   const which = turns.length === 1 ? `Turn ${turns[0]} was` : `Turns ${turns[0]} to ${turns[turns.length - 1]} were`;
   return (
     <div className="my-2 flex max-w-[92ch] items-center gap-2 text-xs text-quiet">
       <Icon name="undo" size={12} />
       <span>{which} taken back</span>
-      <button type="button" className="reach underline underline-offset-2 hover:text-text" onClick={onOpen}>Show {plural(turns.length, "turn")}</button>
+      <button type="button" className="reach underline underline-offset-2 hover:text-text" aria-expanded={isOpen} onClick={onToggle}>{isOpen ? "Hide" : `Show ${plural(turns.length, "turn")}`}</button>
       <IconGap />
     </div>
   );
