@@ -186,6 +186,37 @@ def test_everything_is_done_by_keyboard(person: Person) -> None:
     expect(person.page.get_by_role("button", name="Session actions")).to_be_focused()
 
 
+def test_the_list_shows_the_session_that_is_gone_to(server: LiveServer, make_person: Callable[..., Person]) -> None:
+    person = make_person(server, height=500)
+    for number in range(12):
+        server.create(title=f"Session {number}")
+    navigation = person.page.get_by_role("navigation", name="Sessions")
+    expect(navigation.get_by_role("link", name=re.compile("Session"))).to_have_count(12)
+    person.press(" ".join("j" * 12))
+    expect(person.header).to_contain_text("Session 0")
+    expect(navigation.get_by_role("link", name=re.compile("Session 0"))).to_be_in_viewport(ratio=1)
+
+
+def test_the_panel_makes_room_where_it_stands_and_closes_where_it_lies_over(person: Person) -> None:
+    beside = person.page.get_by_role("complementary", name="Plan, files and outline")
+    person.start("say hello")
+    person.is_idle()
+    expect(beside).to_be_visible()
+    person.press("o")
+    expect(beside).to_be_hidden()
+    person.page.reload()
+    person.sees("hello")
+    expect(beside).to_be_hidden()
+    person.press("o")
+    expect(beside).to_be_visible()
+    person.page.set_viewport_size({"width": 800, "height": 800})
+    expect(beside).to_be_hidden()
+    person.press("o")
+    expect(beside).to_be_visible()
+    person.press("Escape")
+    expect(beside).to_be_hidden()
+
+
 def test_projects_and_their_rules_are_made_and_used(
     server: LiveServer, make_person: Callable[..., Person], tmp_path: Path
 ) -> None:

@@ -58,7 +58,7 @@ function step(by: number): void {
   const route = routeNow();
   const at = "id" in route ? entries.indexOf(route.id) : -1;
   const next = entries[at < 0 ? (by > 0 ? 0 : entries.length - 1) : at + by];
-  if (next) go(pathOf(next));
+  if (next) go(pathOf(next), false, true);
 }
 
 export function App({ trouble }: { trouble: string }) {

@@ -1,7 +1,7 @@
 // The list of sessions: what waits for the person, what works, and the rest, with what sessions started below them. Above:
 // the app. Below: the overview. It is navigation: each entry is a link.
 
-import { useMemo, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import { Button, IconButton, Link } from "../parts/button";
 import { Ago } from "../parts/clock";
 import { Dot } from "../parts/dot";
@@ -31,6 +31,10 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
   const { roots, children } = useMemo(() => tree(shown), [shown]);
   const waiting = sessions.filter((session) => session.pending_prompts > 0).length;
   const filtered = Object.values(filter).some(Boolean);
+  const here = "id" in route ? route.id : "";
+  useEffect(() => {
+    if (here) document.querySelector(`[data-session="${CSS.escape(here)}"]`)?.scrollIntoView({ block: "nearest" });
+  }, [here]);
   return (
     <nav aria-label="Sessions" className="flex min-h-0 flex-1 flex-col">
       <div className="flex items-center gap-1 px-3 pt-3 pb-2">

@@ -1,7 +1,7 @@
 // The panel beside a conversation: plan, changed files, context fill by turn, and an outline to jump anywhere. On a small
 // screen it opens over the conversation. Above: the session view. Below: the session's fold.
 
-import { useMemo } from "react";
+import { useEffect, useMemo } from "react";
 import { IconButton, Link } from "../parts/button";
 import { Ago } from "../parts/clock";
 import { Counts } from "../parts/diff";
@@ -15,8 +15,22 @@ import { PlanList } from "./turnrows";
 
 const SHOWN_TURNS = 60;
 
-export function Aside({ store, shown, onClose, onTurn }: { store: SessionStore; shown: boolean; onClose: () => void; onTurn: (turn: number) => void }) {
+/** Where there is room the panel stands beside the conversation, else it opens over it. */
+export const isWide = () => matchMedia("(min-width: 80rem)").matches;
+
+export function Aside({ store, shown, beside, onClose, onTurn }: { store: SessionStore; shown: boolean; beside: boolean; onClose: () => void; onTurn: (turn: number) => void }) {
   const state = useCalmly(store);
+  useEffect(() => {
+    if (!shown) return;
+    const close = (event: KeyboardEvent) => {
+      if (event.key !== "Escape" || isWide() || document.querySelector("dialog[open], [popover]:popover-open")) return;
+      event.preventDefault();
+      event.stopPropagation();
+      onClose();
+    };
+    addEventListener("keydown", close, true);
+    return () => removeEventListener("keydown", close, true);
+  }, [shown]);
   const plan = useMemo(() => {
     for (const turn of state.turns.toReversed()) {
       const found = turn.parts.findLast((part): part is PlanPart => part.type === "plan");
@@ -27,7 +41,7 @@ export function Aside({ store, shown, onClose, onTurn }: { store: SessionStore; 
   return (
     <>
       {shown && <div aria-hidden="true" onClick={onClose} className="fixed inset-0 z-20 bg-strong opacity-30 xl:hidden" />}
-      <aside aria-label="Plan, files and outline" className={`w-72 shrink-0 overflow-y-auto border-l border-line bg-ground p-4 text-sm max-xl:fixed max-xl:inset-y-0 max-xl:right-0 max-xl:z-30 max-xl:w-[min(320px,88vw)] max-xl:shadow-2xl ${shown ? "" : "max-xl:hidden"}`}>
+      <aside aria-label="Plan, files and outline" className={`w-72 shrink-0 overflow-y-auto border-l border-line bg-ground p-4 text-sm max-xl:fixed max-xl:inset-y-0 max-xl:right-0 max-xl:z-30 max-xl:w-[min(320px,88vw)] max-xl:shadow-2xl ${shown ? "" : "max-xl:hidden"} ${beside ? "" : "xl:hidden"}`}>
         <div className="mb-2 flex justify-end xl:hidden">
           <IconButton icon="cross" label="Close the panel" onClick={onClose} />
         </div>

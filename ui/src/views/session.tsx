@@ -3,10 +3,11 @@
 
 import { useEffect, useMemo, useRef, useState } from "react";
 import { Button, Link } from "../parts/button";
-import { pathOf, go } from "../shell/router";
+import { go, isBrowsing, pathOf } from "../shell/router";
 import { attempt } from "../shell/toast";
 import { register } from "../shell/commands";
 import { useAgents } from "../state/lists";
+import { keep, kept } from "../state/kept";
 import { send } from "../state/outbox";
 import { attention, ATTENTION_WORDS, overviewNow } from "../state/sessions";
 import { storeOf, useHead } from "../state/store";
@@ -14,7 +15,7 @@ import { at, patch, post, query } from "../wire/api";
 import { watch } from "../wire/link";
 import type { Agent, ConfigOption, Session, ToolPart } from "../wire/types";
 import { useStill } from "./answering";
-import { Aside } from "./aside";
+import { Aside, isWide } from "./aside";
 import { Chip, Composer, type ComposerHandle } from "./composer";
 import { Conversation, type ConversationHandle } from "./conversation";
 import { answerByKey, PromptCard } from "./prompt";
@@ -34,9 +35,10 @@ export function SessionView({ id }: { id: string }) {
   const [fresh, setFresh] = useState(false);
   const [nextAgent, setNextAgent] = useState<string | null>(null);
   const [panel, setPanel] = useState(false);
+  const [beside, setBeside] = useState(() => kept("panel") !== "hidden");
   const [escaped, setEscaped] = useState(0);
-  // Whoever comes to a session that waits answers first: the keys are for its prompt.
-  const [waits] = useState(() => overviewNow().sessions.some((one) => one.id === id && one.pending_prompts > 0));
+  // Whoever comes to a session that waits answers first, and whoever looks around goes on: the keys are for that.
+  const [keysFirst] = useState(() => isBrowsing() || overviewNow().sessions.some((one) => one.id === id && one.pending_prompts > 0));
 
   useEffect(() => {
     watch([id]);
@@ -48,6 +50,11 @@ export function SessionView({ id }: { id: string }) {
   const prompt = prompts[0];
   const still = useStill(prompt?.prompt_id);
 
+  const togglePanel = () => {
+    if (!isWide()) return setPanel(!panel);
+    keep("panel", beside ? "hidden" : null);
+    setBeside(!beside);
+  };
   const escape = () => {
     if (!busy) return;
     const now = Date.now();
@@ -65,12 +72,12 @@ export function SessionView({ id }: { id: string }) {
         { id: "compose", title: "Write a message", keys: "i", group: "Session", run: () => composer.current?.focus() },
         { id: "interrupt", title: "Interrupt the turn", keys: "Escape Escape", group: "Session", when: () => busy, run: () => void interrupt(id) },
         { id: "end", title: "Go to the end", keys: "Shift+g", group: "Session", run: () => conversation.current?.toEnd() },
-        { id: "panel", title: "Show plan, files, outline", keys: "o", group: "Session", run: () => setPanel((shown) => !shown) },
+        { id: "panel", title: "Plan, files, outline", keys: "o", group: "Session", run: togglePanel },
         { id: "fresh", title: "Start the next turn fresh", group: "Session", run: () => setFresh((on) => !on) },
         { id: "plan", title: "What would the next turn do?", group: "Session", run: () => void sayPlan(id) },
         { id: "inspect", title: "Inspect events", group: "Session", run: () => go(pathOf(id) + "/events") },
       ]),
-    [id, prompt, still, busy],
+    [id, prompt, still, busy, panel, beside],
   );
 
   const actions = useMemo<TurnActions>(
@@ -102,7 +109,7 @@ export function SessionView({ id }: { id: string }) {
     <div className="flex min-h-0 min-w-0 flex-1">
       <div className="flex min-h-0 min-w-0 flex-1 flex-col">
         <p className="sr-only" role="status">{prompt ? `Waiting for you: ${prompt.title}` : session ? ATTENTION_WORDS[attention(session)] : ""}</p>
-        <SessionHeader id={id} session={session} panel={panel} onPanel={() => setPanel(!panel)} />
+        <SessionHeader id={id} session={session} panel={isWide() ? beside : panel} onPanel={togglePanel} />
         {session ? (
           <Conversation key={id} ref={conversation} store={store} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
         ) : (
@@ -123,7 +130,7 @@ export function SessionView({ id }: { id: string }) {
             busy={busy}
             disabled={ended ? "This session has ended." : undefined}
             placeholder={busy ? "Message for when this turn is done" : "Message"}
-            autoFocus={!waits}
+            autoFocus={!keysFirst}
             leaves={!!prompt}
             onEscape={escape}
             onSend={(sent) => {
@@ -136,7 +143,7 @@ export function SessionView({ id }: { id: string }) {
           />
         </div>
       </div>
-      <Aside store={store} shown={panel} onClose={() => setPanel(false)} onTurn={(turn) => conversation.current?.toTurn(turn)} />
+      <Aside store={store} shown={panel} beside={beside} onClose={() => setPanel(false)} onTurn={(turn) => conversation.current?.toTurn(turn)} />
     </div>
   );
 }

@@ -62,7 +62,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
         </p>
       </div>
       {session.parent && <Link to={pathOf(session.parent)} className="hidden text-xs text-quiet underline underline-offset-2 sm:block">Started by another session</Link>}
-      <IconButton icon="panel" label="Plan, files, outline" pressed={panel} onClick={onPanel} className="xl:hidden" />
+      <IconButton icon="panel" label="Plan, files, outline" pressed={panel} onClick={onPanel} />
       <Menu label="Session actions" items={items} align="end" className="inline-flex size-(--target) items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
         <Icon name="more" />
       </Menu>
