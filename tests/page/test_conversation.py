@@ -111,6 +111,22 @@ def test_messages_wait_in_a_queue_that_can_be_changed(person: Person) -> None:
     expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("interrupted")
 
 
+def test_the_composer_stays_as_it_is_when_a_turn_begins(person: Person) -> None:
+    person.page.set_viewport_size({"width": 768, "height": 1024})
+    person.start("say done")
+    person.is_idle()
+    person.send("say begun\nhang")
+    person.sees("begun")
+    working = person.composer.locator("..").bounding_box()
+    person.composer.fill("something")
+    expect(person.page.get_by_role("button", name="Interrupt and send")).to_be_visible()
+    person.composer.fill("")
+    person.composer.press("Escape")
+    person.composer.press("Escape")
+    person.is_idle()
+    assert person.composer.locator("..").bounding_box() == working
+
+
 def test_escape_twice_interrupts(person: Person) -> None:
     person.start("say begun\nhang")
     person.sees("begun")
@@ -152,6 +168,8 @@ def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
     person.is_idle()
     person.log.get_by_role("button", name="Show 1 turn").click()
     person.sees("say two")
+    person.log.get_by_role("button", name="Hide").click()
+    expect(person.log).not_to_contain_text("say two")
 
     person.turn_menu(3, "Fork")
     expect(person.page).not_to_have_url(re.compile(session))
@@ -309,14 +327,39 @@ def test_files_of_a_queued_message_come_back_in_any_tab(person: Person, tmp_path
     assert person.server.http.get(path).text == "hello from a file"
 
 
-def test_escape_leaves_an_empty_composer_for_a_prompt_that_waits(person: Person) -> None:
+def test_escape_leaves_the_composer_for_a_prompt_that_waits(person: Person) -> None:
     person.start("permit Deploy")
     person.may_answer()
-    person.composer.focus()
+    person.composer.fill("half written")
+    expect(person.page.get_by_text("Esc, then a key")).to_be_visible()
     person.page.keyboard.press("Escape")
     expect(person.composer).not_to_be_focused()
+    expect(person.page.get_by_text("Esc, then a key")).to_be_hidden()
     person.page.keyboard.press("y")
     person.sees("allowed Deploy")
+    expect(person.composer).to_have_value("half written")
+
+
+def test_who_comes_to_a_prompt_answers_it_at_once(person: Person) -> None:
+    waiting = person.server.create(title="Waits for a word")
+    person.server.send(waiting, "permit Deploy")
+    entry = person.page.get_by_role("link", name=re.compile("Waits for a word"))
+    expect(entry).to_contain_text("Waiting for you")
+    entry.click()
+    person.may_answer()
+    person.page.keyboard.press("y")
+    person.sees("allowed Deploy")
+
+
+def test_what_is_reached_by_keyboard_stays_in_sight_while_more_comes(person: Person) -> None:
+    person.start("\n".join(["say far up"] + ["tool Read a", "say between"] * 30))
+    person.is_idle()
+    person.send("stream 4000 10")
+    expect(person.header).to_contain_text("Working")
+    person.log.get_by_role("button", name="Read a").first.focus()
+    expect(person.log).to_have_attribute("data-following", "false")
+    person.press("Escape Escape")
+    person.is_idle()
 
 
 def test_a_list_begins_where_it_says_and_all_of_the_code_is_copied(person: Person) -> None:

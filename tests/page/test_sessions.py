@@ -21,6 +21,33 @@ def test_the_first_visit_offers_a_rehearsal_that_shows_everything(
     person.sees("That was a rehearsal")
 
 
+def test_the_first_visit_on_a_phone_is_two_presses_from_a_session(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server, width=390, height=844, touch=True)
+    person.page.get_by_role("button", name="Start a session").click()
+    person.page.get_by_role("button", name="Start the rehearsal").click()
+    expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
+
+
+def test_empty_places_say_what_appears_there_and_what_to_do(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server)
+    for path in ("/inbox", "/usage", "/search"):
+        person.go(path)
+        person.page.get_by_role("main").get_by_role("button", name="New session").click()
+        expect(person.page).to_have_url(re.compile("/new$"))
+    person.go("/search?q=nowhere")
+    person.page.get_by_role("button", name="Clear the search").click()
+    expect(person.page.get_by_role("searchbox", name="Words to find")).to_be_focused()
+    person.go("/settings/projects")
+    person.page.get_by_role("button", name="Make the first project").click()
+    expect(person.page.get_by_label("Name")).to_be_focused()
+    person.open(server.create(title="Nothing yet"))
+    person.sees("Nothing was said yet")
+
+
 def test_the_list_is_live_and_grouped_by_what_a_person_cares_about(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
@@ -167,6 +194,37 @@ def test_everything_is_done_by_keyboard(person: Person) -> None:
     expect(person.page.get_by_role("button", name="Session actions")).to_be_focused()
 
 
+def test_the_list_shows_the_session_that_is_gone_to(server: LiveServer, make_person: Callable[..., Person]) -> None:
+    person = make_person(server, height=500)
+    for number in range(12):
+        server.create(title=f"Session {number}")
+    navigation = person.page.get_by_role("navigation", name="Sessions")
+    expect(navigation.get_by_role("link", name=re.compile("Session"))).to_have_count(12)
+    person.press(" ".join("j" * 12))
+    expect(person.header).to_contain_text("Session 0")
+    expect(navigation.get_by_role("link", name=re.compile("Session 0"))).to_be_in_viewport(ratio=1)
+
+
+def test_the_panel_makes_room_where_it_stands_and_closes_where_it_lies_over(person: Person) -> None:
+    beside = person.page.get_by_role("complementary", name="Plan, files and outline")
+    person.start("say hello")
+    person.is_idle()
+    expect(beside).to_be_visible()
+    person.press("o")
+    expect(beside).to_be_hidden()
+    person.page.reload()
+    person.sees("hello")
+    expect(beside).to_be_hidden()
+    person.press("o")
+    expect(beside).to_be_visible()
+    person.page.set_viewport_size({"width": 800, "height": 800})
+    expect(beside).to_be_hidden()
+    person.press("o")
+    expect(beside).to_be_visible()
+    person.press("Escape")
+    expect(beside).to_be_hidden()
+
+
 def test_projects_and_their_rules_are_made_and_used(
     server: LiveServer, make_person: Callable[..., Person], tmp_path: Path
 ) -> None:
@@ -177,7 +235,7 @@ def test_projects_and_their_rules_are_made_and_used(
     person.page.get_by_role("button", name="New project").click()
     person.page.get_by_label("Name").fill("Garden")
     person.page.get_by_label("Directory on the server").fill(str(place))
-    person.page.get_by_role("button", name="Make").click()
+    person.page.get_by_role("button", name="Make project").click()
     person.page.get_by_role("button", name="Add a rule").click()
     person.page.get_by_label("Rule 1: tool").fill("Deploy")
     person.page.get_by_role("button", name="Save").click()

@@ -1,11 +1,12 @@
 """Every view, light and dark, wide and narrow: pictures for people to look at, and what a program can say of them."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.harness import LiveServer
 from tests.page.conftest import ARTEFACTS, CONFIG, end
@@ -21,6 +22,17 @@ SIDEWAYS = """() => [...document.querySelectorAll("body *")].filter((element) =>
   if (["auto", "scroll"].includes(style.overflowX)) return element.scrollWidth > element.clientWidth + 1;
   const box = element.getBoundingClientRect();
   return box.width > 0 && box.right > innerWidth + 1 && !element.closest("[popover], dialog, .sr-only, .truncate");
+}).map((element) => element.outerHTML.slice(0, 160))"""
+
+
+FINGER_PX = 44
+PRESSED = "button, select, input, summary, [role=option]"
+MARHABA = "\u0645\u0631\u062d\u0628\u0627"
+# Too small for a finger. What stands within text may be so, and what reaches further than it looks.
+SMALL = """([pressed, least]) => [...document.querySelectorAll(pressed)].filter((element) => {
+  const box = element.getBoundingClientRect();
+  if (!box.width || element.closest("label, .sr-only, .md") || element.matches(".reach, .underline")) return false;
+  return box.height < least - 0.5;
 }).map((element) => element.outerHTML.slice(0, 160))"""
 
 
@@ -126,3 +138,42 @@ def test_no_view_scrolls_sideways_on_the_smallest_phone(
         settled(person.page, view)
         assert person.page.evaluate("() => document.documentElement.scrollWidth") <= NARROWEST_PX, view
         assert person.page.evaluate(SIDEWAYS) == [], view
+
+
+def test_what_is_pressed_is_as_large_as_a_finger_on_a_phone(
+    busy: tuple[LiveServer, Day], make_person: Callable[..., Person]
+) -> None:
+    server, day = busy
+    person = make_person(server, width=390, height=844, touch=True)
+    small: dict[str, list[str]] = {}
+    for view, path in {"list": "/", **paths(day)}.items():
+        person.go(path)
+        settled(person.page, view)
+        found = person.page.evaluate(SMALL, [PRESSED, FINGER_PX])
+        if found:
+            small[view] = found
+    assert not small, small
+
+
+def test_a_table_keeps_its_words_whole_on_a_phone_and_words_run_their_own_way(
+    busy: tuple[LiveServer, Day], make_person: Callable[..., Person]
+) -> None:
+    server, day = busy
+    person = make_person(server, width=390, height=844, touch=True)
+    columns = ["reviewer", "continuity", "percentage", "description", "responsible"]
+    table = f"| {' | '.join(columns)} |\n| {' | '.join(['---:'] * 5)} |\n| {' | '.join(columns)} |"
+    answer = f"{table}\n\n{MARHABA}\n\n- {MARHABA}\n- {MARHABA}"
+
+    def with_table(route: Route) -> None:
+        found = route.fetch().json()
+        for turn in found["turns"]:
+            turn["parts"] = [{"type": "text", "block": 0, "text": answer}]
+        route.fulfill(json=found)
+
+    person.page.route(re.compile("/transcript"), with_table)
+    person.open(day.work)
+    head = person.log.get_by_role("columnheader", name="responsible").first
+    expect(head).to_have_css("text-align", "right")
+    assert head.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth && cell.clientHeight < 40")
+    assert person.page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    expect(person.log.get_by_role("list").last).to_have_css("direction", "rtl")

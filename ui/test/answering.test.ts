@@ -5,7 +5,7 @@ import { visible } from "../src/text/visible";
 import { again, diffOf, marked, once } from "../src/views/answering";
 import type { TranscriptTurn } from "../src/wire/types";
 
-const of = (...ids: string[]) => ids.map((prompt_id) => ({ prompt: { prompt_id } }));
+const of = (...ids: string[]) => ids.map((prompt_id) => ({ prompt: { prompt_id, kind: prompt_id.startsWith("q") ? ("question" as const) : ("permission" as const) } }));
 
 describe("answering", () => {
   it("keeps the mark on a prompt that changes its place", () => {
@@ -13,6 +13,12 @@ describe("answering", () => {
     expect(marked(of("b", "a"), "a")!.prompt.prompt_id).toBe("a");
     expect(marked(of("b"), "a")!.prompt.prompt_id).toBe("b");
     expect(marked([], "a")).toBeUndefined();
+  });
+
+  it("marks by itself only what a key can answer", () => {
+    expect(marked(of("q", "a"), null)!.prompt.prompt_id).toBe("a");
+    expect(marked(of("q", "a"), "q")!.prompt.prompt_id).toBe("q");
+    expect(marked(of("q"), null)).toBeUndefined();
   });
 
   it("answers a prompt once, and again only if that failed", () => {

@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import { empty, type State, type Turn } from "../src/state/session";
 import { cameBefore, firstKey, rowAt, RowMaker, type Row } from "../src/views/rows";
-import type { Part, ToolPart, TurnInfo } from "../src/wire/types";
+import type { Part, Prompt, ToolPart, TurnInfo } from "../src/wire/types";
 
 const tool = (id: string, parent: string | null = null, status: ToolPart["status"] = "completed"): ToolPart => ({ type: "tool", tool_id: id, name: "Read", kind: "read", title: id, status, input: null, parent_tool_id: parent });
 
@@ -36,9 +36,19 @@ describe("rows", () => {
     expect(found[0]!.children.map((one) => one.tool_id)).toEqual(["x", "y"]);
   });
 
+  it("don't show a tool as running that waits for the person", () => {
+    const parts: Part[] = [tool("a", null, "in_progress"), tool("b", null, "in_progress"), { type: "asked", prompt_id: "p" }];
+    const asked = { p: { prompt_id: "p", tool_id: "b" } as Prompt };
+    const found = rowsOf({ ...state([turn(1, parts, false)]), asked }).filter((row) => row.kind === "tool");
+    expect(found.map((row) => row.live)).toEqual([true, false]);
+  });
+
   it("fold what was taken back, known or not", () => {
     const gone = { ...turn(2, []), rewound: true };
     expect(kinds(rowsOf(state([turn(1, []), gone, turn(3, [])], [1, 3])))).toEqual(["message", "separator", "rewound", "message", "separator"]);
+    const opened = rowsOf(state([turn(1, []), gone, turn(3, [])], [1, 3]), new Set(["rewound:2"]));
+    expect(kinds(opened)).toEqual(["message", "separator", "rewound", "message", "separator", "message", "separator"]);
+    expect(opened.map((row) => !!row.gone)).toEqual([false, false, false, true, true, false, false]);
     const gap = rowsOf(state([turn(1, []), turn(4, [])]));
     expect(gap.find((row) => row.kind === "rewound")!.turns).toEqual([2, 3]);
   });

@@ -15,7 +15,7 @@ const TONES = {
 
 export function Button({ tone = "plain", icon, keys, children, className = "", ...rest }: Props) {
   return (
-    <button type="button" className={`inline-flex min-h-8 items-center justify-center gap-1.5 rounded-md px-3 text-sm font-medium whitespace-nowrap disabled:opacity-50 ${TONES[tone]} ${className}`} {...rest}>
+    <button type="button" className={`inline-flex min-h-(--target) items-center justify-center gap-1.5 rounded-md px-3 text-sm font-medium whitespace-nowrap disabled:opacity-50 ${TONES[tone]} ${className}`} {...rest}>
       {icon && <Icon name={icon} size={14} />}
       {children}
       {keys && <span className="ml-1 hidden text-xs font-normal opacity-75 md:inline" aria-hidden="true">{keys}</span>}
@@ -25,7 +25,7 @@ export function Button({ tone = "plain", icon, keys, children, className = "", .
 
 export function IconButton({ icon, label, className = "", pressed, size = 16, ...rest }: Omit<Props, "icon"> & { icon: IconName; label: string; pressed?: boolean; size?: number }) {
   return (
-    <button type="button" aria-label={label} title={label} aria-pressed={pressed} className={`inline-flex size-8 shrink-0 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text disabled:opacity-40 ${pressed ? "bg-hover text-text" : ""} ${className}`} {...rest}>
+    <button type="button" aria-label={label} title={label} aria-pressed={pressed} className={`inline-flex size-(--target) shrink-0 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text disabled:opacity-40 ${pressed ? "bg-hover text-text" : ""} ${className}`} {...rest}>
       <Icon name={icon} size={size} />
     </button>
   );

@@ -27,7 +27,7 @@ function CodeBlock({ block }: { block: Block }) {
   return (
     <div className="group relative max-w-full">
       <Code text={block.raw} lang={block.lang ?? ""} className={`overflow-x-auto border-x border-line bg-sunken px-3 ${edges}`} />
-      {block.first && <CopyButton text={() => codeOf(block)} className="on-hover absolute top-1 right-1 bg-sunken" />}
+      {block.first && <CopyButton text={() => codeOf(block)} className="on-hover reach absolute top-1 right-1 bg-sunken [--target:32px]" />}
     </div>
   );
 }

@@ -86,7 +86,7 @@ export function Menu({ label, items, className = "", children, title, disabled, 
             aria-checked={item.checked}
             disabled={item.disabled}
             tabIndex={-1}
-            className={`flex w-full items-start gap-2 rounded px-2 py-1.5 text-left hover:bg-hover focus:bg-hover disabled:opacity-50 ${item.danger ? "text-red" : ""}`}
+            className={`flex w-full items-start gap-2 rounded px-2 py-1.5 text-left hover:bg-hover focus:bg-hover disabled:text-quiet disabled:hover:bg-transparent ${item.danger ? "text-red" : ""}`}
             onClick={() => {
               list.current!.hidePopover();
               button.current?.focus();

@@ -58,7 +58,7 @@ function step(by: number): void {
   const route = routeNow();
   const at = "id" in route ? entries.indexOf(route.id) : -1;
   const next = entries[at < 0 ? (by > 0 ? 0 : entries.length - 1) : at + by];
-  if (next) go(pathOf(next));
+  if (next) go(pathOf(next), false, true);
 }
 
 export function App({ trouble }: { trouble: string }) {
@@ -149,9 +149,9 @@ function Help({ onClose }: { onClose: () => void }) {
   const groups = [...new Set(commands.map((command) => command.group))];
   return (
     <Dialog title="Keyboard" onClose={onClose} wide>
-      <div className="grid gap-6 text-sm sm:grid-cols-2">
+      <div className="gap-8 text-sm sm:columns-2">
         {groups.map((group) => (
-          <section key={group}>
+          <section key={group} className="mb-6 break-inside-avoid">
             <h3 className="mb-1 text-xs font-semibold text-quiet">{group}</h3>
             <ul>{commands.filter((command) => command.group === group).map((command) => <li key={command.id} className="flex items-center justify-between gap-4 py-1"><span>{command.title}</span><Keys keys={command.keys!} /></li>)}</ul>
           </section>

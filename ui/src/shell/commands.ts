@@ -72,4 +72,5 @@ export function listenToKeys(): void {
   });
 }
 
-export const shownKeys = (keys: string) => keys.split(" ").map((key) => key.replace("Escape", "Esc").replace(/^Shift\+(.)$/, (_, letter: string) => letter.toUpperCase()).replace(/^(.)$/, (letter) => letter));
+/** As they stand on the keyboard. */
+export const shownKeys = (keys: string) => keys.split(" ").map((key) => key.replace("Escape", "Esc").replace(/(^|\+)([a-z])$/, (_, before: string, letter: string) => before + letter.toUpperCase()));

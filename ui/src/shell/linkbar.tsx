@@ -4,7 +4,7 @@
 import { useEffect, useState } from "react";
 import { useSeconds } from "../parts/clock";
 import { useOverview } from "../state/sessions";
-import { duration } from "../text/words";
+import { counting } from "../text/words";
 import { compare } from "./version";
 
 const GRACE_MS = 600;
@@ -35,7 +35,7 @@ export function LinkBar() {
 
 function Words({ since }: { since: number }) {
   const now = useSeconds();
-  return <p className="border-b border-amber-line bg-amber-soft px-4 py-1 text-center text-xs text-amber">Reconnecting, last event {duration(Math.max(0, Math.round((now - since) / 1000) * 1000))} ago</p>;
+  return <p className="border-b border-amber-line bg-amber-soft px-4 py-1 text-center text-xs text-amber">Reconnecting, last event {counting(Math.max(0, now - since))} ago</p>;
 }
 
 /** Looked at whenever the connection is back, since a server is updated by starting another one. */

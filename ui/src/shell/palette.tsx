@@ -78,7 +78,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
         aria-controls="palette-list"
         aria-activedescendant={`palette-${picked}`}
         aria-label="Command or session"
-        placeholder="What do you want to do?"
+        placeholder="Find a command or a session"
         value={wanted}
         onChange={(event) => (setWanted(event.target.value), setPicked(0))}
         onKeyDown={(event) => {

@@ -59,7 +59,12 @@ function look(): void {
 
 addEventListener("popstate", look);
 
-export function go(path: string, replace = false): void {
+let browsing = false;
+/** Whether the last step went from one session to the next: whoever looks around does not write yet. */
+export const isBrowsing = () => browsing;
+
+export function go(path: string, replace = false, browses = false): void {
+  browsing = browses;
   if (path !== location.pathname + location.search) history[replace ? "replaceState" : "pushState"](null, "", path);
   look();
 }

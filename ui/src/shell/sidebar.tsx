@@ -1,8 +1,8 @@
 // The list of sessions: what waits for the person, what works, and the rest, with what sessions started below them. Above:
 // the app. Below: the overview. It is navigation: each entry is a link.
 
-import { useMemo, useState, type KeyboardEvent } from "react";
-import { IconButton, Link } from "../parts/button";
+import { useEffect, useMemo, useState, type KeyboardEvent } from "react";
+import { Button, IconButton, Link } from "../parts/button";
 import { Ago } from "../parts/clock";
 import { Dot } from "../parts/dot";
 import { Icon, type IconName } from "../parts/icons";
@@ -12,7 +12,7 @@ import { attention, titleOf, useOverview } from "../state/sessions";
 import { placeOf, withoutMarks } from "../text/words";
 import type { Session } from "../wire/types";
 import { Branch, useFolds, type Folds } from "./branches";
-import { pathOf, useRoute } from "./router";
+import { go, pathOf, useRoute } from "./router";
 
 interface Filter {
   agent: string;
@@ -35,13 +35,16 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
   const folds = useFolds(shown, current);
   const waiting = sessions.filter((session) => session.pending_prompts > 0).length;
   const filtered = Object.values(filter).some(Boolean);
+  useEffect(() => {
+    if (current) document.querySelector(`[data-session="${CSS.escape(current)}"]`)?.scrollIntoView({ block: "nearest" });
+  }, [current]);
   return (
     <nav aria-label="Sessions" className="flex min-h-0 flex-1 flex-col">
       <div className="flex items-center gap-1 px-3 pt-3 pb-2">
         <Link to="/" className="flex-1 px-1 text-base font-semibold">Perdure</Link>
         <IconButton icon="search" label="Search and commands (Ctrl+K)" onClick={onPalette} />
         <FilterMenu sessions={sessions} filter={filter} onChange={setFilter} on={filtered} />
-        <Link to="/new" aria-label="New session" title="New session (c)" className="inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text"><Icon name="plus" /></Link>
+        <Link to="/new" aria-label="New session" title="New session (c)" className="inline-flex size-(--target) items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text"><Icon name="plus" /></Link>
       </div>
       <div className="min-h-0 flex-1 overflow-y-auto px-2 pb-4">
         {grouped(made, Date.now()).map((group) => (
@@ -52,7 +55,12 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
             <ul>{group.sessions.map((session) => <Entry key={session.id} session={session} tree={made} folds={folds} current={current} depth={0} />)}</ul>
           </section>
         ))}
-        {loaded && !shown.length && <p className="px-2 py-2 text-sm text-quiet">{filtered ? "No session fits the filter." : "No sessions yet. Write a message to start one."}</p>}
+        {loaded && !shown.length && (
+          <div className="space-y-3 px-2 py-2 text-sm text-quiet">
+            <p>{filtered ? "No session fits the filter." : "No sessions yet. Write a message to start one."}</p>
+            {filtered ? <Button onClick={() => setFilter(NO_FILTER)}>Show all sessions</Button> : <Button tone="primary" className="md:hidden" onClick={() => go("/new")}>Start a session</Button>}
+          </div>
+        )}
         {more && <Link to="/search" className="block px-2 text-xs text-quiet underline underline-offset-2">Older sessions are found by search</Link>}
       </div>
       <div className="grid grid-cols-2 gap-0.5 border-t border-line p-2 text-sm">
@@ -109,7 +117,7 @@ function Entry({ session, tree, folds, current, depth }: EntryProps) {
 
 function Place({ to, icon, label, count = 0, current }: { to: string; icon: IconName; label: string; count?: number; current: boolean }) {
   return (
-    <Link to={to} aria-current={current ? "page" : undefined} className={`flex min-h-8 items-center gap-2 rounded-md px-2 hover:bg-hover hover:text-text ${current ? "bg-hover text-text" : "text-quiet"}`}>
+    <Link to={to} aria-current={current ? "page" : undefined} className={`flex min-h-(--target) items-center gap-2 rounded-md px-2 hover:bg-hover hover:text-text ${current ? "bg-hover text-text" : "text-quiet"}`}>
       <Icon name={icon} size={14} />
       <span className="flex-1">{label}</span>
       {count > 0 && <span className="rounded-full bg-amber-soft px-1.5 text-xs font-semibold text-amber tabular-nums" aria-label={`${count} waiting`}>{count}</span>}
@@ -127,7 +135,7 @@ function FilterMenu({ sessions, filter, onChange, on }: { sessions: Session[]; f
     ...values((session) => session.labels).map(entry("label", "Label")),
   ];
   return (
-    <Menu label="Filter sessions" items={items} align="end" className={`inline-flex size-8 items-center justify-center rounded-md hover:bg-hover hover:text-text ${on ? "bg-accent-soft text-accent" : "text-quiet"}`}>
+    <Menu label="Filter sessions" items={items} align="end" className={`inline-flex size-(--target) items-center justify-center rounded-md hover:bg-hover hover:text-text ${on ? "bg-accent-soft text-accent" : "text-quiet"}`}>
       <Icon name="queue" />
     </Menu>
   );

@@ -48,7 +48,7 @@ const subscribe = (listener: () => void) => {
 export function Toasts() {
   const shown = useSyncExternalStore(subscribe, () => toasts);
   return (
-    <div role="status" aria-live="polite" className="pointer-events-none fixed inset-x-0 bottom-24 z-50 flex flex-col items-center gap-2 px-3">
+    <div role="status" aria-live="polite" className="pointer-events-none fixed inset-x-0 bottom-24 z-50 max-md:top-16 max-md:bottom-auto flex flex-col items-center gap-2 px-3">
       {shown.map((toast) => (
         <div key={toast.id} className={`floats pointer-events-auto flex max-w-lg items-center gap-2 py-1 pr-1 pl-3 text-sm ${toast.bad ? "text-red" : ""}`}>
           <span className="min-w-0 break-words">{toast.text}</span>

@@ -21,6 +21,8 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
     node.setAttribute("target", "_blank");
     node.setAttribute("rel", "noopener noreferrer nofollow");
   }
+  // Bullets stand where the words begin.
+  if (node.tagName === "UL" || node.tagName === "OL") node.setAttribute("dir", "auto");
   if (node.tagName === "INPUT") {
     node.setAttribute("type", "checkbox");
     node.setAttribute("disabled", "");

@@ -10,6 +10,9 @@ export function duration(ms: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+/** A duration that is still counting: whole seconds, so that it ticks and does not flicker. */
+export const counting = (ms: number) => (ms < 10_000 ? `${Math.max(0, Math.floor(ms / 1000))} s` : duration(ms));
+
 export function ago(at: string | number, now: number): string {
   const seconds = Math.max(0, (now - (typeof at === "number" ? at : Date.parse(at))) / 1000);
   if (seconds < 45) return "now";
@@ -22,6 +25,16 @@ export function ago(at: string | number, now: number): string {
 export function exact(at: string | null | undefined): string {
   return at ? new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "";
 }
+
+/** Today's time alone, else with its day. */
+export function until(at: string, now: number): string {
+  const then = new Date(at);
+  const today = then.toDateString() === new Date(now).toDateString();
+  return then.toLocaleString(undefined, today ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
+}
+
+/** What a program wrote, with its times as a person reads them. */
+export const withTimes = (text: string) => text.replace(/\b(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d))(?: \(\d{9,13}\))?/g, (_, at: string) => exact(at));
 
 export function count(value: number): string {
   if (value < 1000) return String(value);
@@ -58,6 +71,7 @@ const REASONS: Record<string, string> = {
   fresh_requested: "A fresh start was asked for, so the agent was told the whole conversation.",
   resume_off: "Resuming is switched off, so the agent was told the whole conversation.",
   no_native_session: "This agent had no session of its own yet, so it was told the whole conversation.",
+  native_session_shared: "The agent gave the id of its own session to another one too, so it was told the whole conversation.",
   native_session_poisoned: "The agent's own session can't be used any more, so it was told the whole conversation.",
   no_prior_answer: "This agent had not answered here yet, so it was told the whole conversation.",
   last_turn_not_confirmed: "The last turn ended without the agent's word, so it was told the whole conversation.",

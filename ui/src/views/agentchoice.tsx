@@ -8,7 +8,7 @@ import type { Turn } from "../state/session";
 import type { Agent } from "../wire/types";
 
 export function agentChoices(agents: Agent[]) {
-  return agents.map((agent) => ({ value: agent.name, name: agent.name, hint: agent.state === "ready" ? undefined : (agent.reason ?? agent.state.replace("_", " ")), disabled: agent.state === "missing" || agent.state === "broken" || agent.state === "too_old" }));
+  return agents.map((agent) => ({ value: agent.name, name: agent.name, hint: agent.state === "ready" ? undefined : (agent.reason?.replaceAll("`", "") ?? agent.state.replace("_", " ")), disabled: agent.state === "missing" || agent.state === "broken" || agent.state === "too_old" }));
 }
 
 interface Props {

@@ -26,15 +26,15 @@ export default function Agents() {
     setBusy(true);
     if (await attempt(post("/api/agents/reload"))) {
       await agents.refresh();
-      say("The agents were read again from perdure.toml.");
+      say("The agents were checked again.");
     }
     setBusy(false);
   };
   const others = catalogue.value.catalogue.filter((known) => !agents.value.agents.some((agent) => agent.name === known.name));
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
-      <PageHead title="Agents" about="Who can work here, and what they lack">
-        <Button icon="retry" disabled={busy} onClick={() => void reload()}>Read again</Button>
+      <PageHead title="Agents" about="Who can work here">
+        <Button icon="retry" disabled={busy} onClick={() => void reload()}>Check again</Button>
       </PageHead>
       <div className="mx-auto max-w-[92ch] p-4 sm:p-6">
         {agents.error && <p role="alert" className="mb-4 text-sm text-red">{agents.error}</p>}
@@ -44,7 +44,7 @@ export default function Agents() {
         {others.length > 0 && (
           <section className="mt-8">
             <h2 className="mb-1 text-base font-semibold">More that are known</h2>
-            <p className="mb-3 text-sm text-quiet">Install one, add its lines to perdure.toml, and read again.</p>
+            <p className="mb-3 text-sm text-quiet">Install one, add its lines to perdure.toml, and check again.</p>
             <ul aria-label="Known agents" className="divide-y divide-line">{others.map((known) => <KnownRow key={known.name} known={known} />)}</ul>
           </section>
         )}
@@ -62,7 +62,7 @@ function AgentRow({ agent, isDefault }: { agent: Agent; isDefault: boolean }) {
         <span className={`text-sm ${colour}`}>{words}</span>
         {isDefault && <span className="text-xs text-quiet">default</span>}
         <span className="flex-1" />
-        {agent.state === "ready" && <Link to={`/new?agent=${encodeURIComponent(agent.name)}`} className="text-sm text-accent underline underline-offset-2">New session</Link>}
+        {agent.state === "ready" && <Link to={`/new?agent=${encodeURIComponent(agent.name)}`} className="reach text-sm text-accent underline underline-offset-2">New session</Link>}
       </div>
       {agent.reason && <Prose raw={agent.reason} className="mt-1 text-sm" />}
       <p className="mt-1 font-mono text-xs break-all text-quiet">{agent.driver}{agent.version ? ` ${agent.version}` : ""} · {agent.command.join(" ")}</p>

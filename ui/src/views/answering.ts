@@ -2,7 +2,7 @@
 // inbox. Below: nothing. A key that is held, or pressed twice, must not allow what came up in its place.
 
 import { useEffect, useState } from "react";
-import type { Diff, ToolPart, TranscriptTurn } from "../wire/types";
+import type { Diff, Prompt, ToolPart, TranscriptTurn } from "../wire/types";
 
 export const READ_MS = 400;
 
@@ -18,9 +18,9 @@ export function once(prompt: string): boolean {
 /** The answer did not arrive, so the key may give it again. */
 export const again = (prompt: string) => void given.delete(prompt);
 
-/** The prompt that stays marked while others come and go around it. */
-export function marked<T extends { prompt: { prompt_id: string } }>(all: T[], id: string | null): T | undefined {
-  return all.find((one) => one.prompt.prompt_id === id) ?? all[0];
+/** The prompt that stays marked while others come and go around it: by itself one that a key can answer. */
+export function marked<T extends { prompt: { prompt_id: string; kind: Prompt["kind"] } }>(all: T[], id: string | null): T | undefined {
+  return all.find((one) => one.prompt.prompt_id === id) ?? all.find((one) => one.prompt.kind === "permission");
 }
 
 /** Whether this prompt has been the one for long enough to be answered by key. */

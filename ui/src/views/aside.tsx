@@ -1,8 +1,9 @@
 // The panel beside a conversation: plan, changed files, context fill by turn, and an outline to jump anywhere. On a small
 // screen it opens over the conversation. Above: the session view. Below: the session's fold.
 
-import { useMemo } from "react";
+import { useEffect, useMemo } from "react";
 import { IconButton, Link } from "../parts/button";
+import { Ago } from "../parts/clock";
 import { Counts } from "../parts/diff";
 import { go, pathOf, pathOfTurn } from "../shell/router";
 import type { State } from "../state/session";
@@ -14,8 +15,22 @@ import { PlanList } from "./turnrows";
 
 const SHOWN_TURNS = 60;
 
-export function Aside({ store, shown, onClose }: { store: SessionStore; shown: boolean; onClose: () => void }) {
+/** Where there is room the panel stands beside the conversation, else it opens over it. */
+export const isWide = () => matchMedia("(min-width: 80rem)").matches;
+
+export function Aside({ store, shown, beside, onClose }: { store: SessionStore; shown: boolean; beside: boolean; onClose: () => void }) {
   const state = useCalmly(store);
+  useEffect(() => {
+    if (!shown) return;
+    const close = (event: KeyboardEvent) => {
+      if (event.key !== "Escape" || isWide() || document.querySelector("dialog[open], [popover]:popover-open")) return;
+      event.preventDefault();
+      event.stopPropagation();
+      onClose();
+    };
+    addEventListener("keydown", close, true);
+    return () => removeEventListener("keydown", close, true);
+  }, [shown]);
   const plan = useMemo(() => {
     for (const turn of state.turns.toReversed()) {
       const found = turn.parts.findLast((part): part is PlanPart => part.type === "plan");
@@ -26,7 +41,7 @@ export function Aside({ store, shown, onClose }: { store: SessionStore; shown: b
   return (
     <>
       {shown && <div aria-hidden="true" onClick={onClose} className="fixed inset-0 z-20 bg-strong opacity-30 xl:hidden" />}
-      <aside aria-label="Plan, files and outline" className={`w-72 shrink-0 overflow-y-auto border-l border-line bg-ground p-4 text-sm max-xl:fixed max-xl:inset-y-0 max-xl:right-0 max-xl:z-30 max-xl:w-[min(320px,88vw)] max-xl:shadow-2xl ${shown ? "" : "max-xl:hidden"}`}>
+      <aside aria-label="Plan, files and outline" className={`w-72 shrink-0 overflow-y-auto border-l border-line bg-ground p-4 text-sm max-xl:fixed max-xl:inset-y-0 max-xl:right-0 max-xl:z-30 max-xl:w-[min(320px,88vw)] max-xl:shadow-2xl ${shown ? "" : "max-xl:hidden"} ${beside ? "" : "xl:hidden"}`}>
         <div className="mb-2 flex justify-end xl:hidden">
           <IconButton icon="cross" label="Close the panel" onClick={onClose} />
         </div>
@@ -116,6 +131,7 @@ function Spent({ state }: { state: State }) {
 
 function Outline({ state, onClose }: { state: State; onClose: () => void }) {
   const known = new Map(state.turns.map((turn) => [turn.turn, turn]));
+  const infos = new Map((state.session?.turns ?? []).map((info) => [info.turn, info]));
   const all = state.visible;
   const turns = all.slice(-SHOWN_TURNS);
   if (!turns.length) return null;
@@ -133,7 +149,7 @@ function Outline({ state, onClose }: { state: State; onClose: () => void }) {
           <li key={turn}>
             <Link to={pathOfTurn(state.id, turn)} className="flex w-full gap-2 rounded px-1 py-0.5 text-left hover:bg-hover">
               <span className="w-6 shrink-0 text-right text-xs leading-5 text-quiet tabular-nums">{turn}</span>
-              <span className="truncate">{known.get(turn)?.message?.text.split("\n")[0] ?? "…"}</span>
+              {known.get(turn)?.message ? <span className="truncate">{known.get(turn)!.message!.text.split("\n")[0]}</span> : <span className="truncate text-quiet">{infos.has(turn) ? <Ago at={infos.get(turn)!.started_at} /> : "…"}</span>}
             </Link>
           </li>
         ))}

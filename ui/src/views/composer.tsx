@@ -37,7 +37,7 @@ interface Props {
   /** What is written stays until it is known that it was taken. */
   onSend: (sent: Sent) => void | Promise<boolean>;
   onEscape?: () => void;
-  /** Whether Escape leaves an empty composer, so that keys are for what waits. */
+  /** Whether Escape leaves the composer, so that keys are for what waits. */
   leaves?: boolean;
   autoFocus?: boolean;
   ref?: Ref<ComposerHandle>;
@@ -135,7 +135,7 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
     if (event.key === "Enter" && !event.shiftKey && !isPhone()) {
       event.preventDefault();
       send(event.metaKey || event.ctrlKey ? "interrupt" : "queue");
-    } else if (event.key === "Escape" && leaves && !text.trim()) {
+    } else if (event.key === "Escape" && leaves) {
       event.stopPropagation();
       area.current?.blur();
     } else if (event.key === "Escape" && onEscape) {
@@ -169,6 +169,8 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
         ref={area}
         value={text}
         rows={1}
+        dir="auto"
+        data-composer=""
         disabled={!!disabled}
         placeholder={disabled || placeholder}
         aria-label="Message"
@@ -186,14 +188,16 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
         className="block max-h-[40vh] min-h-11 w-full resize-none bg-transparent px-3 pt-2.5 pb-1 outline-none focus-visible:outline-none"
       />
       <div className="flex flex-wrap items-center gap-1 px-2 pb-2">
-        <div className="flex min-w-0 flex-1 flex-wrap items-center gap-x-1 max-sm:basis-full">{chips}</div>
-        <span className="flex-1 sm:hidden" />
-        <input ref={chooser} type="file" multiple hidden onChange={(event) => (void attach(event.target.files ?? []), (event.target.value = ""))} />
-        <IconButton icon="clip" label="Attach files" onClick={() => chooser.current?.click()} disabled={!!disabled} />
-        {busy && (
-          <Button tone="quiet" disabled={!text.trim()} onClick={() => send("interrupt")} keys="Ctrl+Enter">Interrupt and send</Button>
-        )}
-        <Button tone="primary" icon={busy ? "queue" : "send"} disabled={!text.trim() || !!disabled} onClick={() => send()}>{busy ? "Queue" : "Send"}</Button>
+        <div className="flex max-w-full items-center gap-x-1">{chips}</div>
+        <div className="ml-auto flex items-center gap-1">
+          <input ref={chooser} type="file" multiple hidden onChange={(event) => (void attach(event.target.files ?? []), (event.target.value = ""))} />
+          <IconButton icon="clip" label="Attach files" onClick={() => chooser.current?.click()} disabled={!!disabled} />
+          {/* Only when there is something to send, so that the composer stays as it is when a turn begins. */}
+          {busy && text.trim() && (
+            <Button tone="quiet" onClick={() => send("interrupt")} keys="Ctrl+Enter">Interrupt and send</Button>
+          )}
+          <Button tone="primary" icon={busy ? "queue" : "send"} disabled={!text.trim() || !!disabled} onClick={() => send()}>{busy ? "Queue" : "Send"}</Button>
+        </div>
       </div>
     </div>
   );
@@ -206,7 +210,7 @@ export function Chip({ label, value, options, onChange, disabled }: { label: str
     <Menu
       label={`${label}: ${shown || "default"}`}
       disabled={disabled || options.length === 0}
-      className="inline-flex min-h-8 max-w-48 items-center gap-1 rounded-md px-2 text-xs text-quiet hover:bg-hover hover:text-text disabled:opacity-70"
+      className="inline-flex min-h-(--target) max-w-48 min-w-0 items-center gap-1 rounded-md px-2 text-xs text-quiet hover:bg-hover hover:text-text disabled:opacity-70"
       items={options.map((option) => ({ label: option.name, hint: option.hint, checked: option.value === value, disabled: option.disabled, run: () => onChange(option.value) }))}
     >
       <span className="truncate">{shown || label}</span>

@@ -99,7 +99,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
       case "notice":
         return <Notice part={row.part} turn={row.turn} onRetry={!busy && row.turn.message && state.session?.state !== "ended" ? () => actions.retry(row.turn) : null} />;
       case "rewound":
-        return <RewoundRow turns={row.turns} onOpen={() => (row.turns.forEach((turn) => toggle("rewound:" + turn)), onRewound(row.turns))} />;
+        return <RewoundRow turns={row.turns} isOpen={row.open} onToggle={() => (row.turns.forEach((turn) => toggle("rewound:" + turn)), row.open || onRewound(row.turns))} />;
       case "outgoing":
         return <OutgoingRow message={row.message} />;
       case "working":
@@ -118,9 +118,10 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
       <div ref={scroller} role="log" aria-label="Conversation" aria-live="off" tabIndex={0} data-following={following} className="h-full overflow-y-auto overscroll-contain px-4 pb-12 [overflow-anchor:none] focus-visible:outline-offset-[-2px] sm:px-6">
         <Virtualizer ref={list} scrollRef={scroller} shift={prepended} cache={positions.get(state.id)?.cache} itemSize={48}>
           {rows.map((row) => (
-            <div key={row.key} aria-current={found?.key === row.key ? "location" : undefined} className={`mx-auto max-w-[92ch] ${found?.key === row.key && found.marked ? "marked" : ""}`}>{draw(row)}</div>
+            <div key={row.key} aria-current={found?.key === row.key ? "location" : undefined} className={`mx-auto max-w-[92ch] ${row.gone ? "border-l-2 border-line pl-3 [&_.md]:text-quiet [&_.said]:text-quiet" : ""} ${found?.key === row.key && found.marked ? "marked" : ""}`}>{draw(row)}</div>
           ))}
         </Virtualizer>
+        {!rows.length && <p className="px-4 py-12 text-center text-quiet">{state.session?.state === "ended" ? "Nothing was said here." : `Nothing was said yet. Write below what ${state.session?.agent ?? "the agent"} should do.`}</p>}
       </div>
       {!following && (
         <div className="pointer-events-none absolute right-4 bottom-3">
@@ -195,6 +196,14 @@ function useFollowing(store: SessionStore, rows: Row[]) {
       byHand.current = true;
       if ((event.touches[0]?.clientY ?? 0) > touched + 4) leave();
     };
+    // Somebody who goes through the rows by keyboard: what has the focus stays in sight, until it is left.
+    const focus = (event: FocusEvent) => {
+      const row = event.target as HTMLElement;
+      if (row !== element && row.matches(":focus-visible") && (store.state.session?.state === "processing" || !atEnd())) leave();
+    };
+    const blur = (event: FocusEvent) => {
+      if (!element.contains(event.relatedTarget as Node | null) && atEnd()) set(true);
+    };
     // The scroll bar itself: a press on the scroller that is on none of its rows.
     let before = element.scrollTop;
     const press = (event: PointerEvent) => {
@@ -212,6 +221,8 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     element.addEventListener("keydown", keys);
     element.addEventListener("touchstart", touchStart, { passive: true });
     element.addEventListener("touchmove", touchMove, { passive: true });
+    element.addEventListener("focusin", focus);
+    element.addEventListener("focusout", blur);
     element.addEventListener("pointerdown", press);
     element.addEventListener("scroll", scroll, { passive: true });
     const sizes = new ResizeObserver(pin);
@@ -223,6 +234,8 @@ function useFollowing(store: SessionStore, rows: Row[]) {
       element.removeEventListener("keydown", keys);
       element.removeEventListener("touchstart", touchStart);
       element.removeEventListener("touchmove", touchMove);
+      element.removeEventListener("focusin", focus);
+      element.removeEventListener("focusout", blur);
       element.removeEventListener("pointerdown", press);
       element.removeEventListener("scroll", scroll);
     };
@@ -252,7 +265,7 @@ function OutgoingRow({ message }: { message: Outgoing }) {
       <header className="text-xs text-quiet">
         <span className="font-semibold text-text">You</span> {message.refused ? "" : "sending"}
       </header>
-      <div className="max-w-[76ch] break-words whitespace-pre-wrap">{message.text}</div>
+      <div className="said max-w-[76ch] break-words whitespace-pre-wrap">{message.text}</div>
       {message.refused && (
         <div className="mt-2 flex flex-wrap items-center gap-2 text-sm">
           <span className="text-red">{message.refused}</span>

@@ -3,8 +3,9 @@
 
 import { useEffect, useState } from "react";
 import { Link } from "../parts/button";
+import { Empty } from "../parts/empty";
 import { PageHead } from "../parts/pagehead";
-import { pathOf } from "../shell/router";
+import { go, pathOf } from "../shell/router";
 import { register } from "../shell/commands";
 import { titleOf, useOverview } from "../state/sessions";
 import { at, get, query } from "../wire/api";
@@ -76,7 +77,7 @@ export function Inbox() {
             </div>
           </section>
         ))}
-        {loaded && !waiting.length && <p className="py-12 text-center text-quiet">Nothing waits for you. Permission requests and questions of all sessions appear here.</p>}
+        {loaded && !waiting.length && <Empty action="New session" icon="plus" onAction={() => go("/new")}>Nothing waits for you. Permission requests and questions of all sessions appear here.</Empty>}
       </div>
     </div>
   );

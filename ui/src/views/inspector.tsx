@@ -57,7 +57,7 @@ export default function Inspector({ id }: { id: string }) {
           <Button disabled={last === null || end >= last} onClick={() => setFrom(end)}>Later</Button>
           <label className="flex items-center gap-2 text-quiet">
             Type
-            <select value={type} onChange={(event) => setType(event.target.value)} className="min-h-8 rounded-md border border-line bg-raised px-2 text-text">
+            <select value={type} onChange={(event) => setType(event.target.value)} className="min-h-(--target) rounded-md border border-line bg-raised px-2 text-text">
               <option value="">all</option>
               {types.map((one) => <option key={one}>{one}</option>)}
             </select>

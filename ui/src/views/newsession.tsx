@@ -20,8 +20,13 @@ const REHEARSAL = `think The person wants to see what a session looks like.
 plan look around; change a file; ask before deploying; report
 tool Bash ls -la
 edit notes.md
-stream 60 25
+say An answer comes in pieces, as the agent writes it.
+sleep 0.5
+say Above are a thought, a plan, a tool and a changed file; open one to see more.
+sleep 0.5
+say The next step needs your permission.
 permit Deploy
+tool Report nothing was deployed
 say That was a rehearsal. **Nothing** was deployed: this agent has no model and does what the lines of your message say. Try \`ask Which one? | A | B\` or \`hang\`.`;
 
 export function NewSession({ project: givenProject, agent: givenAgent }: { project?: string; agent?: string }) {
@@ -62,7 +67,7 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
   return (
     <div className="flex min-h-0 flex-1 flex-col justify-center overflow-y-auto p-4 sm:p-8">
       <div className="mx-auto w-full max-w-[76ch]">
-        <h1 className="mb-4 text-xl font-semibold">{first ? "Talk to an agent" : "New session"}</h1>
+        <h1 className={`mb-4 text-xl font-semibold ${first ? "" : "max-md:hidden"}`}>{first ? "Talk to an agent" : "New session"}</h1>
         <Composer
           draftKey="draft.new"
           session={null}

@@ -3,6 +3,7 @@
 
 import { useState } from "react";
 import { Button, IconButton, Link } from "../parts/button";
+import { Empty } from "../parts/empty";
 import { PageHead } from "../parts/pagehead";
 import { pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
@@ -23,22 +24,25 @@ export default function Projects() {
   const [open, setOpen] = useState<string | null>(null);
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
-      <PageHead title="Projects" about="Directories with a name and rules of their own">
+      <PageHead title="Projects" about="Directories and their rules">
         <Button icon="plus" onClick={() => setMaking(true)}>New project</Button>
       </PageHead>
       <div className="mx-auto max-w-[92ch] p-4 sm:p-6">
         {making && <Making onDone={(id) => (setMaking(false), id && (void projects.refresh(), setOpen(id)))} />}
-        {projects.loaded && !projects.value.projects.length && !making && <p className="py-12 text-center text-quiet">No projects yet. A project gives a directory a name, an agent and permission rules.</p>}
+        {projects.loaded && !projects.value.projects.length && !making && <Empty action="Make the first project" icon="plus" onAction={() => setMaking(true)}>No projects yet. A project gives a directory a name, an agent and permission rules.</Empty>}
         <ul aria-label="Projects" className="divide-y divide-line">
           {projects.value.projects.map((project) => (
             <li key={project.id} className="py-3">
-              <div className="flex flex-wrap items-baseline gap-x-3">
-                <h2 className="font-semibold">{project.name}</h2>
-                <span className="font-mono text-xs break-all text-quiet">{project.path}</span>
-                <span className="flex-1" />
-                {project.active_session_id && <Link to={pathOf(project.active_session_id)} className="text-sm text-accent underline underline-offset-2">Last session</Link>}
-                <Link to={`/new?project=${encodeURIComponent(project.id)}`} className="text-sm text-accent underline underline-offset-2">New session</Link>
-                <Button aria-expanded={open === project.id} onClick={() => setOpen(open === project.id ? null : project.id)}>{open === project.id ? "Close" : "Change"}</Button>
+              <div className="flex flex-wrap items-center gap-x-3 gap-y-1">
+                <div className="min-w-0 flex-1 basis-60">
+                  <h2 className="font-semibold break-words">{project.name}</h2>
+                  <p className="font-mono text-xs break-all text-quiet">{project.path}</p>
+                </div>
+                <div className="flex flex-wrap items-center gap-x-4">
+                  {project.active_session_id && <Link to={pathOf(project.active_session_id)} className="reach text-sm text-accent underline underline-offset-2">Last session</Link>}
+                  <Link to={`/new?project=${encodeURIComponent(project.id)}`} className="reach text-sm text-accent underline underline-offset-2">New session</Link>
+                  <Button aria-expanded={open === project.id} onClick={() => setOpen(open === project.id ? null : project.id)}>{open === project.id ? "Close" : "Edit"}</Button>
+                </div>
               </div>
               {open === project.id && <Changing key={project.id} project={project} onDone={() => void projects.refresh()} />}
             </li>
@@ -74,7 +78,7 @@ function Making({ onDone }: { onDone: (id: string | null) => void }) {
       <Labelled label="Name"><input autoFocus required value={name} onChange={(event) => setName(event.target.value)} className={FIELD} /></Labelled>
       <Labelled label="Directory on the server"><input required placeholder="/home/me/site" value={path} onChange={(event) => setPath(event.target.value)} className={FIELD + " font-mono"} /></Labelled>
       <div className="flex gap-2">
-        <Button type="submit" tone="primary">Make</Button>
+        <Button type="submit" tone="primary">Make project</Button>
         <Button tone="quiet" onClick={() => onDone(null)}>Cancel</Button>
       </div>
     </form>
@@ -155,7 +159,7 @@ function Changing({ project, onDone }: { project: Project; onDone: () => void })
       <Labelled label="First message of a new session ({project}, {path}, {title}, {date}, {message})"><textarea rows={2} value={kickoff} onChange={(event) => setKickoff(event.target.value)} className={FIELD + " py-2"} /></Labelled>
       <div className="flex flex-wrap gap-2">
         <Button type="submit" tone="primary">Save</Button>
-        <Button tone="danger" onClick={() => void attempt(remove(`/api/projects/${encodeURIComponent(project.id)}`).then(() => true)).then((done) => done && onDone())}>Remove</Button>
+        <Button tone="danger" onClick={() => void attempt(remove(`/api/projects/${encodeURIComponent(project.id)}`).then(() => true)).then((done) => done && onDone())}>Remove project</Button>
         <span className="self-center text-xs text-quiet">Removing keeps its sessions and files.</span>
       </div>
     </form>

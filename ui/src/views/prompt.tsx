@@ -102,8 +102,9 @@ function Permission({ session, prompt, workdir, diff, project, denying, keys }: 
           {allow && <Button tone="primary" keys={hint("Y")} disabled={busy} onClick={() => void give({ option_id: allow.option_id })}>Allow</Button>}
           {always && <Button tone={allow ? "plain" : "primary"} keys={hint("A")} disabled={busy} title={always.name} onClick={() => void give({ option_id: always.option_id })}>Always</Button>}
           <Button keys={hint("N")} disabled={busy} onClick={() => setReason("")}>Deny</Button>
+          {keys !== "none" && <span className="after-escape self-center text-xs text-amber" aria-hidden="true">Esc, then a key</span>}
           <span className="flex-1" />
-          {project && <Link to="/settings/projects" className="self-center text-xs text-amber underline underline-offset-2">Rules</Link>}
+          {project && <Link to="/settings/projects" className="reach self-center text-xs text-amber underline underline-offset-2">Rules</Link>}
           {never && <Button tone="quiet" disabled={busy} title={never.name} onClick={() => void give({ option_id: never.option_id })}>Never</Button>}
         </div>
       ) : (
@@ -124,8 +125,8 @@ function Permission({ session, prompt, workdir, diff, project, denying, keys }: 
               setReason(null);
             }}
             aria-label="Why not (the agent is told)"
-            placeholder="Why not? The agent is told (may be empty)"
-            className="min-h-8 min-w-0 flex-1 basis-56 rounded-md border border-line bg-raised px-2 text-sm"
+            placeholder="Why not? (optional)"
+            className="min-h-(--target) min-w-0 flex-1 basis-36 rounded-md border border-line bg-raised px-2 text-sm"
           />
           <Button type="submit" tone="danger" disabled={busy}>Deny</Button>
           <Button tone="quiet" onClick={() => setReason(null)}>Back</Button>
@@ -191,7 +192,7 @@ function Questions({ session, prompt }: { session: string; prompt: Prompt }) {
                 onChange={(event) => setOwn({ ...own, [question.question_id]: event.target.value })}
                 aria-label={`Your own answer to: ${question.question}`}
                 placeholder={question.options.length ? "Or in your own words" : "Your answer"}
-                className="min-h-8 rounded-md border border-line bg-raised px-2 text-sm"
+                className="min-h-(--target) rounded-md border border-line bg-raised px-2 text-sm"
               />
             </div>
           </fieldset>

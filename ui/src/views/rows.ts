@@ -7,7 +7,8 @@ import type { Outgoing } from "../state/outbox";
 import { grow, NOTHING, shown, type Block, type Blocks } from "../text/blocks";
 import type { NoticePart, Part, PlanPart, Prompt, ResolvedPart, TextPart, ToolPart } from "../wire/types";
 
-export type Row =
+/** `gone`: of a turn that was taken back and is looked at again. */
+export type Row = { gone?: boolean } & (
   | { kind: "earlier"; key: string; count: number }
   | { kind: "message"; key: string; turn: Turn }
   | { kind: "separator"; key: string; turn: Turn }
@@ -19,9 +20,10 @@ export type Row =
   | { kind: "asked"; key: string; prompt: Prompt | null }
   | { kind: "resolved"; key: string; part: ResolvedPart; prompt: Prompt | null }
   | { kind: "notice"; key: string; part: NoticePart; turn: Turn }
-  | { kind: "rewound"; key: string; turns: number[] }
+  | { kind: "rewound"; key: string; turns: number[]; open: boolean }
   | { kind: "outgoing"; key: string; message: Outgoing }
-  | { kind: "working"; key: string };
+  | { kind: "working"; key: string }
+);
 
 const FOLDED_TOOLS = 3;
 
@@ -77,9 +79,10 @@ export class RowMaker {
     for (const turn of state.turns) {
       if (expected !== null && turn.turn > expected) this.gap(rows, expected, turn.turn, visible);
       expected = turn.turn + 1;
-      if (turn.rewound && !open.has("rewound:" + turn.turn)) {
-        this.fold(rows, [turn.turn]);
-        continue;
+      if (turn.rewound) {
+        const shown = open.has("rewound:" + turn.turn);
+        this.fold(rows, [turn.turn], shown);
+        if (!shown) continue;
       }
       if (!turn.loaded && !turn.parts.length && !turn.message) continue;
       const known = this.made.get(turn.turn);
@@ -97,13 +100,13 @@ export class RowMaker {
   private gap(rows: Row[], from: number, to: number, visible: Set<number>): void {
     const gone: number[] = [];
     for (let turn = from; turn < to; turn++) if (!visible.has(turn)) gone.push(turn);
-    if (gone.length) this.fold(rows, gone);
+    if (gone.length) this.fold(rows, gone, false);
   }
 
-  private fold(rows: Row[], turns: number[]): void {
+  private fold(rows: Row[], turns: number[], open: boolean): void {
     const last = rows[rows.length - 1];
-    if (last?.kind === "rewound") rows[rows.length - 1] = { ...last, turns: [...last.turns, ...turns] };
-    else rows.push({ kind: "rewound", key: "rewound:" + turns[0], turns });
+    if (last?.kind === "rewound" && !last.open && !open) rows[rows.length - 1] = { ...last, turns: [...last.turns, ...turns] };
+    else rows.push({ kind: "rewound", key: "rewound:" + turns[0], turns, open });
   }
 
   private ofTurn(turn: Turn, open: Set<string>, state: State): Row[] {
@@ -113,16 +116,18 @@ export class RowMaker {
     rows.push({ kind: "separator", key: id + ":separator", turn });
     const live = turn.info?.stop_reason == null;
     const tools = turn.parts.filter((part): part is ToolPart => part.type === "tool");
+    // A tool that waits for the person's word does not run.
+    const asked = new Set(turn.parts.map((part) => (part.type === "asked" ? state.asked[part.prompt_id]?.tool_id : undefined)));
     for (let index = 0; index < turn.parts.length; index++) {
       const part = turn.parts[index]!;
       const key = `${id}:${index}`;
       if (part.type === "tool") {
         const run = this.run(turn.parts, index);
-        this.tools(rows, run, tools, open, live);
+        this.tools(rows, run, tools, open, live, asked);
         index += run.length - 1;
       } else this.part(rows, part, key, turn, state, live && index === turn.parts.length - 1);
     }
-    return rows;
+    return turn.rewound ? rows.map((row) => ({ ...row, gone: true })) : rows;
   }
 
   /** The tools that follow each other from here on. */
@@ -132,11 +137,11 @@ export class RowMaker {
     return run;
   }
 
-  private tools(rows: Row[], run: ToolPart[], all: ToolPart[], open: Set<string>, live: boolean): void {
+  private tools(rows: Row[], run: ToolPart[], all: ToolPart[], open: Set<string>, live: boolean, asked: Set<string | null | undefined>): void {
     const known = new Set(all.map((tool) => tool.tool_id));
     // Tools of a sub-agent stand inside of the tool that started it.
     const top = run.filter((tool) => !tool.parent_tool_id || !known.has(tool.parent_tool_id));
-    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: all.filter((one) => one.parent_tool_id === tool.tool_id), all, inside, live });
+    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: all.filter((one) => one.parent_tool_id === tool.tool_id), all, inside, live: live && !asked.has(tool.tool_id) });
     const finished = top.filter((tool) => tool.status === "completed" || tool.status === "failed" || !live);
     if (finished.length < FOLDED_TOOLS) {
       for (const tool of top) rows.push(row(tool, false));

@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "react";
 import { Button, Link } from "../parts/button";
 import { Ago } from "../parts/clock";
 import { Dot } from "../parts/dot";
+import { Empty } from "../parts/empty";
 import { PageHead } from "../parts/pagehead";
 import { go, pathOf, pathOfTurn } from "../shell/router";
 import { attention, titleOf } from "../state/sessions";
@@ -62,7 +63,7 @@ export default function Search({ q }: { q: string }) {
       <div className="mx-auto max-w-[92ch] p-4 sm:p-6">
         <div className="mb-4 flex flex-wrap items-center gap-3">
           <input ref={field} type="search" value={text} onChange={(event) => setText(event.target.value)} aria-label="Words to find" placeholder="Words to find" className="min-h-9 min-w-0 flex-1 basis-64 rounded-md border border-strong bg-raised px-3" />
-          <label className="flex items-center gap-2 text-sm text-quiet">
+          <label className="reach flex items-center gap-2 text-sm text-quiet">
             <input type="checkbox" checked={archived} onChange={(event) => setArchived(event.target.checked)} /> Only archived
           </label>
         </div>
@@ -83,7 +84,14 @@ export default function Search({ q }: { q: string }) {
             </li>
           ))}
         </ul>
-        {found?.length === 0 && <p className="py-8 text-center text-quiet">{text.trim() ? "Nothing was found. Try fewer or other words." : "There are no sessions yet."}</p>}
+        {found?.length === 0 &&
+          (text.trim() ? (
+            <Empty action="Clear the search" onAction={() => (setText(""), field.current?.focus())}>Nothing was found. Try fewer or other words.</Empty>
+          ) : archived ? (
+            <Empty action="Show all sessions" onAction={() => setArchived(false)}>Nothing is archived. What you archive leaves the list and is found here.</Empty>
+          ) : (
+            <Empty action="New session" icon="plus" onAction={() => go("/new")}>No sessions yet. What is said in them is found here.</Empty>
+          ))}
         {cursor && <div className="pt-4"><Button onClick={() => void look(cursor)}>Show more</Button></div>}
       </div>
     </div>

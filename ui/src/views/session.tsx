@@ -3,19 +3,20 @@
 
 import { useEffect, useMemo, useRef, useState } from "react";
 import { Button, Link } from "../parts/button";
-import { pathOf, go, type Place } from "../shell/router";
+import { go, isBrowsing, pathOf, type Place } from "../shell/router";
 import { attempt } from "../shell/toast";
 import { register } from "../shell/commands";
 import { useAgents } from "../state/lists";
+import { keep, kept } from "../state/kept";
 import { send } from "../state/outbox";
-import { attention, ATTENTION_WORDS } from "../state/sessions";
+import { attention, ATTENTION_WORDS, overviewNow } from "../state/sessions";
 import { storeOf, useHead } from "../state/store";
 import { at, patch, post, query } from "../wire/api";
 import { watch } from "../wire/link";
 import type { ConfigOption, Session, ToolPart } from "../wire/types";
 import { useStill } from "./answering";
 import { agentChoices, AnotherAgent } from "./agentchoice";
-import { Aside } from "./aside";
+import { Aside, isWide } from "./aside";
 import { filesBack } from "./attachments";
 import { Chip, Composer, type ComposerHandle } from "./composer";
 import { Conversation, type ConversationHandle } from "./conversation";
@@ -37,10 +38,13 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   const [fresh, setFresh] = useState(false);
   const [nextAgent, setNextAgent] = useState<string | null>(null);
   const [panel, setPanel] = useState(false);
+  const [beside, setBeside] = useState(() => kept("panel") !== "hidden");
   const [escaped, setEscaped] = useState(0);
   const [elsewhere, setElsewhere] = useState<Turn | null>(null);
   const agents = useAgents().value.agents;
   const others = agentChoices(agents).filter((choice) => !choice.disabled).length > 1;
+  // Whoever comes to a session that waits answers first, and whoever looks around goes on: the keys are for that.
+  const [keysFirst] = useState(() => isBrowsing() || overviewNow().sessions.some((one) => one.id === id && one.pending_prompts > 0));
 
   useEffect(() => {
     watch([id]);
@@ -52,6 +56,11 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   const prompt = prompts[0];
   const still = useStill(prompt?.prompt_id);
 
+  const togglePanel = () => {
+    if (!isWide()) return setPanel(!panel);
+    keep("panel", beside ? "hidden" : null);
+    setBeside(!beside);
+  };
   const escape = () => {
     if (!busy) return;
     const now = Date.now();
@@ -69,12 +78,12 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
         { id: "compose", title: "Write a message", keys: "i", group: "Session", run: () => composer.current?.focus() },
         { id: "interrupt", title: "Interrupt the turn", keys: "Escape Escape", group: "Session", when: () => busy, run: () => void interrupt(id) },
         { id: "end", title: "Go to the end", keys: "Shift+g", group: "Session", run: () => conversation.current?.toEnd() },
-        { id: "panel", title: "Show plan, files, outline", keys: "o", group: "Session", run: () => setPanel((shown) => !shown) },
+        { id: "panel", title: "Plan, files, outline", keys: "o", group: "Session", run: togglePanel },
         { id: "fresh", title: "Start the next turn fresh", group: "Session", run: () => setFresh((on) => !on) },
         { id: "plan", title: "What would the next turn do?", group: "Session", run: () => void sayPlan(id) },
         { id: "inspect", title: "Inspect events", group: "Session", run: () => go(pathOf(id) + "/events") },
       ]),
-    [id, prompt, still, busy],
+    [id, prompt, still, busy, panel, beside],
   );
 
   const actions = useMemo<TurnActions>(
@@ -100,7 +109,8 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
       <div className="flex flex-1 flex-col items-center justify-center gap-2 p-8 text-center">
         <h1 className="text-lg font-semibold">This session is not there</h1>
         <p className="text-quiet">It was erased, or the link is wrong.</p>
-        <Link to="/" className="text-accent underline underline-offset-2">Start a new one</Link>
+        <Button icon="plus" className="mt-2" onClick={() => go("/new")}>New session</Button>
+        <Link to="/" className="text-sm text-quiet underline underline-offset-2 md:hidden">All sessions</Link>
       </div>
     );
   }
@@ -110,7 +120,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
     <div className="flex min-h-0 min-w-0 flex-1">
       <div className="flex min-h-0 min-w-0 flex-1 flex-col">
         <p className="sr-only" role="status">{prompt ? `Waiting for you: ${prompt.title}` : session ? ATTENTION_WORDS[attention(session)] : ""}</p>
-        <SessionHeader id={id} session={session} panel={panel} onPanel={() => setPanel(!panel)} />
+        <SessionHeader id={id} session={session} panel={isWide() ? beside : panel} onPanel={togglePanel} />
         {session ? (
           <Conversation key={id} ref={conversation} store={store} place={place} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
         ) : (
@@ -131,7 +141,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
             busy={busy}
             disabled={ended ? "This session has ended." : undefined}
             placeholder={busy ? "Message for when this turn is done" : "Message"}
-            autoFocus
+            autoFocus={!keysFirst}
             leaves={!!prompt}
             onEscape={escape}
             onSend={(sent) => {
@@ -140,12 +150,12 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
               setNextAgent(null);
               conversation.current?.toEnd();
             }}
-            chips={session && <SessionChips session={session} agent={nextAgent ?? session.agent} onAgent={setNextAgent} fresh={fresh} onFresh={() => setFresh(!fresh)} />}
+            chips={session && !ended && <SessionChips session={session} agent={nextAgent ?? session.agent} onAgent={setNextAgent} fresh={fresh} onFresh={() => setFresh(!fresh)} />}
           />
         </div>
       </div>
       {elsewhere && <AnotherAgent turn={elsewhere} agents={agents} onClose={() => setElsewhere(null)} onRetry={busy || ended ? null : (agent) => actions.retry(elsewhere, undefined, agent)} onFork={(agent) => actions.fork(elsewhere, agent)} />}
-      <Aside store={store} shown={panel} onClose={() => setPanel(false)} />
+      <Aside store={store} shown={panel} beside={beside} onClose={() => setPanel(false)} />
     </div>
   );
 }
@@ -154,7 +164,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
 function EndedRow({ id, project, agent }: { id: string; project: string | null; agent: string }) {
   return (
     <div className="flex flex-wrap items-center gap-2 text-sm">
-      <span className="flex-1 text-quiet">This session has ended.</span>
+      <span className="flex-1 text-quiet max-sm:basis-full">Go on with its history, or begin anew.</span>
       <Button icon="fork" onClick={() => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id)))}>Fork it</Button>
       <Button icon="plus" onClick={() => go("/new" + query({ project, agent }))}>Start a new one</Button>
     </div>
@@ -185,7 +195,7 @@ function SessionChips({ session, agent, onAgent, fresh, onFresh }: { session: Se
             onChange={(value) => void attempt(post(at(session.id, "/config"), { config_id: option.id, value }))}
           />
         ))}
-      <button type="button" aria-pressed={fresh} onClick={onFresh} title="The next turn begins anew: the agent is told the whole conversation" className={`min-h-8 rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
+      <button type="button" aria-pressed={fresh} onClick={onFresh} title="The next turn begins anew: the agent is told the whole conversation" className={`min-h-(--target) shrink-0 rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
         {fresh ? "Fresh next turn" : "Fresh"}
       </button>
     </>

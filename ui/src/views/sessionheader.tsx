@@ -12,7 +12,7 @@ import { register } from "../shell/commands";
 import { go, pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
 import { attention, ATTENTION_WORDS, titleOf, useOverview } from "../state/sessions";
-import { contextReason, CONTEXT_WORDS, exact, placeOf } from "../text/words";
+import { contextReason, CONTEXT_WORDS, exact, placeOf, until } from "../text/words";
 import { at, patch, post, remove } from "../wire/api";
 import { relist } from "../wire/link";
 import type { Session } from "../wire/types";
@@ -50,7 +50,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
   ];
   return (
     <header className="flex min-h-13 shrink-0 items-center gap-2 border-b border-line px-2 py-1 sm:px-4">
-      <Link to="/" aria-label="All sessions" className="inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-hover md:hidden">
+      <Link to="/" aria-label="All sessions" className="inline-flex size-(--target) items-center justify-center rounded-md text-quiet hover:bg-hover md:hidden">
         <Icon name="back" />
       </Link>
       <Dot state={mark} />
@@ -60,16 +60,16 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
           <span className={mark === "waiting" ? "text-amber" : mark === "working" ? "text-accent" : mark === "failed" ? "text-red" : ""}>{session.state === "ended" ? `Ended: ${session.status}` : ATTENTION_WORDS[mark]}</span>
           <span title={session.workdir}> · {session.agent} · {placeOf(session)}</span>
           {session.labels.map((label) => <span key={label}> · #{label}</span>)}
-          {session.waiting_until && <span className="text-amber"> · waits until {exact(session.waiting_until)}</span>}
+          {session.waiting_until && <span className="text-amber" title={exact(session.waiting_until)}> · waits until {until(session.waiting_until, Date.now())}</span>}
         </p>
       </div>
       {session.parent && <Link to={pathOf(session.parent)} title="The session that started this one" className="hidden max-w-48 truncate text-xs text-quiet underline underline-offset-2 sm:block">Started by {parent ? titleOf(parent) : "another session"}</Link>}
-      <IconButton icon="panel" label="Plan, files, outline" pressed={panel} onClick={onPanel} className="xl:hidden" />
-      <Menu label="Session actions" items={items} align="end" className="inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
+      <IconButton icon="panel" label="Plan, files, outline" pressed={panel} onClick={onPanel} />
+      <Menu label="Session actions" items={items} align="end" className="inline-flex size-(--target) items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
         <Icon name="more" />
       </Menu>
       {asking === "rename" && <OneField title="Rename session" label="Title" value={session.title} onClose={() => setAsking(null)} onSave={(title) => attempt(patch(at(id), { title }))} />}
-      {asking === "labels" && <OneField title="Labels" label="Labels, with commas between them" value={session.labels.join(", ")} onClose={() => setAsking(null)} onSave={(text) => attempt(patch(at(id), { labels: text.split(",").map((one) => one.trim()).filter(Boolean) }))} />}
+      {asking === "labels" && <OneField title="Labels" label="Labels, with commas between them" placeholder="backend, urgent" value={session.labels.join(", ")} onClose={() => setAsking(null)} onSave={(text) => attempt(patch(at(id), { labels: text.split(",").map((one) => one.trim()).filter(Boolean) }))} />}
       {asking === "purge" && (
         <Dialog title="Erase this session?" onClose={() => setAsking(null)}>
           <p className="mb-4 text-sm">Its log, its transcript and the folder that was made for it are erased. This can't be undone. To hide it instead, archive it.</p>
@@ -94,7 +94,7 @@ async function archive(id: string, archived: boolean): Promise<void> {
   if (done) say(archived ? "Archived. Search finds it." : "Brought back.");
 }
 
-function OneField({ title, label, value, onClose, onSave }: { title: string; label: string; value: string; onClose: () => void; onSave: (value: string) => Promise<unknown> }) {
+function OneField({ title, label, placeholder, value, onClose, onSave }: { title: string; label: string; placeholder?: string; value: string; onClose: () => void; onSave: (value: string) => Promise<unknown> }) {
   const [text, setText] = useState(value);
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -109,7 +109,7 @@ function OneField({ title, label, value, onClose, onSave }: { title: string; lab
           void onSave(text).then((done) => done && onClose());
         }}
       >
-        <input ref={field} autoFocus aria-label={label} value={text} onChange={(event) => setText(event.target.value)} className="min-h-8 min-w-0 flex-1 rounded-md border border-line bg-ground px-2" />
+        <input ref={field} autoFocus aria-label={label} placeholder={placeholder} value={text} onChange={(event) => setText(event.target.value)} className="min-h-(--target) min-w-0 flex-1 rounded-md border border-line bg-ground px-2" />
         <Button type="submit" tone="primary">Save</Button>
       </form>
     </Dialog>

@@ -42,7 +42,7 @@ function Look() {
       <fieldset className="mb-4 flex flex-wrap items-center gap-2">
         <legend className="mb-1 text-xs text-quiet">Colours</legend>
         {(["system", "light", "dark"] as const).map((value) => (
-          <label key={value} className={`flex min-h-8 cursor-pointer items-center gap-2 rounded-md border px-3 text-sm ${chosen === value ? "border-accent bg-accent-soft" : "border-line"}`}>
+          <label key={value} className={`flex min-h-(--target) cursor-pointer items-center gap-2 rounded-md border px-3 text-sm ${chosen === value ? "border-accent bg-accent-soft" : "border-line"}`}>
             <input type="radio" name="theme" checked={chosen === value} onChange={() => choose(value)} />
             {value === "system" ? "As the system" : value === "light" ? "Light" : "Dark"}
           </label>
@@ -93,7 +93,7 @@ function Health() {
   return (
     <section>
       <h2 className="mb-1 text-base font-semibold">Server</h2>
-      <p className="mb-3 text-sm text-quiet">Perdure {now.version}, up for {duration(now.uptime_s * 1000)} <span title={exact(now.started_at)}>since {new Date(now.started_at).toLocaleString()}</span></p>
+      <p className="mb-3 text-sm text-quiet">Perdure {now.version}, <span title={`since ${exact(now.started_at)}`}>up for {duration(now.uptime_s * 1000)}</span></p>
       <dl className="grid grid-cols-2 gap-x-6 gap-y-4 sm:grid-cols-4">
         <Figure name="Working sessions" value={`${now.sessions.working}${now.slots ? ` of ${now.slots}` : ""}`} values={all.map((one) => one.sessions.working)} />
         <Figure name="Waiting for you" value={String(now.sessions.waiting)} values={all.map((one) => one.sessions.waiting)} />
@@ -116,7 +116,7 @@ function Figure({ name, value, values }: { name: string; value: string; values: 
       <dt className="text-xs text-quiet">{name}</dt>
       <dd className="text-lg tabular-nums">{value}</dd>
       <svg viewBox="0 0 100 24" preserveAspectRatio="none" className="h-6 w-full text-accent" aria-hidden="true">
-        {values.length > 1 && <polyline points={points} fill="none" stroke="currentColor" strokeWidth="1.5" vectorEffect="non-scaling-stroke" />}
+        {values.some((one) => one !== values[0]) && <polyline points={points} fill="none" stroke="currentColor" strokeWidth="1.5" vectorEffect="non-scaling-stroke" />}
       </svg>
     </div>
   );
@@ -156,7 +156,7 @@ function Browsers() {
         {logins.map((login) => (
           <li key={login.id} className="flex items-center gap-3 py-2">
             <span className="font-mono text-xs">{login.id.slice(0, 8)}</span>
-            <span className="flex-1 text-quiet">{login.this ? "this browser" : ""} <span title={exact(login.until)}>until {new Date(login.until).toLocaleDateString()}</span></span>
+            <span className="flex-1 text-quiet">{login.this ? "this browser" : ""} <span title={exact(login.until)}>until {new Date(login.until).toLocaleDateString(undefined, { dateStyle: "medium" })}</span></span>
             {login.this ? (
               <Button tone="danger" onClick={() => void request("POST", "/api/logout", {}).then(() => location.assign("/"))}>Sign out</Button>
             ) : (

@@ -3,7 +3,7 @@
 
 import { useState } from "react";
 import { Button } from "../parts/button";
-import { post, request, sentence } from "../wire/api";
+import { post, Problem, request, sentence } from "../wire/api";
 
 /** Signs in by the code in the address, if there is one. True if it did. */
 export async function signInByLink(): Promise<boolean | string> {
@@ -27,7 +27,9 @@ async function signIn(given: string): Promise<void> {
     const { path } = await request<{ path: string }>("POST", "/api/login-links", {}, { authorization: `Bearer ${text}` });
     return await post("/api/login", { code: path.split("=")[1] });
   } catch {
-    return post("/api/login", { code: text });
+    return post<void>("/api/login", { code: text }).catch((error) => {
+      throw error instanceof Problem && error.code === "unauthorized" ? new Error("That is neither the server's token nor a link that still works. Type perdure login for a new one.") : error;
+    });
   }
 }
 

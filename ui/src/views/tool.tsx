@@ -190,7 +190,7 @@ export function ToolsView({ tools, isOpen, onToggle }: { tools: ToolPart[]; isOp
         <span className="ml-1 text-quiet">{[...new Set(tools.map((tool) => tool.name))].slice(0, 4).join(", ")}</span>
       </span>
       {failed > 0 && <span className="text-xs font-medium text-red">{failed} failed</span>}
-      {ms !== null && <span className="text-xs text-quiet tabular-nums">{duration(ms)}</span>}
+      {ms !== null && ms >= 10 && <span className="text-xs text-quiet tabular-nums">{duration(ms)}</span>}
     </button>
   );
 }

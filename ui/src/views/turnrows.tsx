@@ -10,7 +10,7 @@ import { Prose } from "../parts/markdown";
 import { Menu, type MenuItem } from "../parts/menu";
 import { pathOfTurn } from "../shell/router";
 import type { Turn } from "../state/session";
-import { contextReason, CONTEXT_WORDS, count, duration, exact, money, plural, STOP_WORDS } from "../text/words";
+import { contextReason, CONTEXT_WORDS, count, duration, exact, money, plural, STOP_WORDS, withTimes } from "../text/words";
 import { at } from "../wire/api";
 import type { NoticePart, PlanPart, Prompt, ResolvedPart, TextPart, TurnInfo } from "../wire/types";
 
@@ -48,7 +48,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
     ...(another ? [{ label: "With another agent", icon: "agent", hint: ended ? "Fork it for one" : "Retry or fork it with one", run: () => another(turn) } as const] : []),
   ];
   return (
-    <article aria-label={`Your message, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line bg-raised px-3 py-2 ${turn.rewound ? "opacity-60" : ""}`}>
+    <article aria-label={`Your message, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line px-3 py-2 ${turn.rewound ? "" : "bg-raised"}`}>
       <header className="flex items-center gap-2 text-xs text-quiet">
         <span className="font-semibold text-text">You</span>
         <Ago at={message.at} />
@@ -56,14 +56,14 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
         {turn.rewound && <span>taken back</span>}
         <span className="flex-1" />
         {!turn.rewound && (
-          <Menu label={`Actions for turn ${turn.turn}`} items={items} align="end" className="inline-flex size-7 items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
+          <Menu label={`Actions for turn ${turn.turn}`} items={items} align="end" className="-my-1 -mr-2 inline-flex size-(--target) items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
             <Icon name="more" />
           </Menu>
         )}
       </header>
       {editing === null ? (
         <>
-          <div className="max-w-[76ch] break-words whitespace-pre-wrap">{long && !whole ? first : message.text}</div>
+          <div className="said max-w-[76ch] break-words whitespace-pre-wrap">{long && !whole ? first : message.text}</div>
           {long && <button type="button" aria-expanded={whole} className="mt-1 text-xs text-quiet underline underline-offset-2 hover:text-text" onClick={() => setWhole(!whole)}>{whole ? "Show less" : `Show all ${plural(lines.length, "line")}`}</button>}
         </>
       ) : (
@@ -136,7 +136,7 @@ function Badge({ info }: { info: TurnInfo }) {
   const reason = contextReason(info.context, info.context_reason);
   return (
     <>
-      <button type="button" aria-expanded={told} title={reason} className={`hover:underline ${BADGES[info.context]}`} onClick={() => setTold(!told)}>{info.context_reason === "first_turn" ? "new" : CONTEXT_WORDS[info.context]}</button>
+      <button type="button" aria-expanded={told} title={reason} className={`reach hover:underline ${BADGES[info.context]}`} onClick={() => setTold(!told)}>{info.context_reason === "first_turn" ? "new" : CONTEXT_WORDS[info.context]}</button>
       {told && <span>{reason}</span>}
     </>
   );
@@ -227,13 +227,13 @@ export function AskedRow({ prompt }: { prompt: Prompt | null }) {
   return (
     <p className="flex max-w-[92ch] items-center gap-2 py-1 pl-1 text-sm text-amber">
       <span className="size-2 shrink-0 rounded-full bg-amber-mark" />
-      <span className="min-w-0 break-words">Waiting for you: {prompt ? prompt.title || prompt.questions[0]?.question : "a prompt"}</span>
+      <span className="min-w-0 truncate">Waiting for you: {prompt ? prompt.title || prompt.questions[0]?.question : "a prompt"}</span>
     </p>
   );
 }
 
 export const Notice = memo(function Notice({ part, turn, onRetry }: { part: NoticePart; turn: Turn; onRetry: (() => void) | null }) {
-  if (part.type !== "error" && part.message) return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.message}</p>;
+  if (part.type !== "error" && part.message) return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{withTimes(part.message)}</p>;
   if (part.type !== "error") {
     if (!part.reason) return null;
     const words = (part.reason ?? "").replace(/_/g, " ");
@@ -241,7 +241,7 @@ export const Notice = memo(function Notice({ part, turn, onRetry }: { part: Noti
   }
   return (
     <div role="group" aria-label="Error" className="my-2 max-w-[92ch] rounded-lg border border-line bg-red-soft px-3 py-2 text-sm">
-      <p className="font-medium break-words text-red">{part.message}</p>
+      <p className="font-medium break-words text-red">{withTimes(part.message ?? "")}</p>
       {!/kept|retry|again|send a message/i.test(part.message ?? "") && <p className="mt-1 text-text">What was said is kept, and the session goes on: retry this turn or send the next message.</p>}
       {part.detail && (
         <details className="mt-1">
@@ -254,13 +254,13 @@ export const Notice = memo(function Notice({ part, turn, onRetry }: { part: Noti
   );
 });
 
-export function RewoundRow({ turns, onOpen }: { turns: number[]; onOpen: () => void }) {
+export function RewoundRow({ turns, isOpen, onToggle }: { turns: number[]; isOpen: boolean; onToggle: () => void }) {
   const which = turns.length === 1 ? `Turn ${turns[0]} was` : `Turns ${turns[0]} to ${turns[turns.length - 1]} were`;
   return (
     <div className="my-2 flex max-w-[92ch] items-center gap-2 text-xs text-quiet">
       <Icon name="undo" size={12} />
       <span>{which} taken back</span>
-      <button type="button" className="underline underline-offset-2 hover:text-text" onClick={onOpen}>Show {plural(turns.length, "turn")}</button>
+      <button type="button" className="reach underline underline-offset-2 hover:text-text" aria-expanded={isOpen} onClick={onToggle}>{isOpen ? "Hide" : `Show ${plural(turns.length, "turn")}`}</button>
       <IconGap />
     </div>
   );

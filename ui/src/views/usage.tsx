@@ -2,7 +2,9 @@
 // often turns went on where they were, and what that saved. Above: the app. Below: the server's sums; uPlot draws.
 
 import { useEffect, useMemo, useState } from "react";
+import { Empty } from "../parts/empty";
 import { PageHead } from "../parts/pagehead";
+import { go } from "../shell/router";
 import { bytes, count, duration, money } from "../text/words";
 import { get, query, sentence } from "../wire/api";
 import { Plot } from "./plot";
@@ -69,7 +71,7 @@ export default function UsageView() {
           <Choice label="Days" values={RANGES} value={days} onChange={setDays} />
         </div>
         {error && <p role="alert" className="text-sm text-red">{error}</p>}
-        {total && total.turns > 0 ? <Continuity total={total} /> : sums && <p className="py-12 text-center text-quiet">No turns in this time. Each turn's tokens, cost and context appear here when it ends.</p>}
+        {total && total.turns > 0 ? <Continuity total={total} /> : sums && <Empty action="New session" icon="plus" onAction={() => go("/new")}>No turns in this time. Each turn's tokens, cost and context appear here when it ends.</Empty>}
         {series && total && total.turns > 0 && (
           <div className="grid gap-x-8 gap-y-10 lg:grid-cols-2">
             {MEASURES.map((measure) => <Measure key={measure.name} {...measure} axis={axis} by={by} series={series.usage} sums={sums!.usage} />)}
@@ -85,7 +87,7 @@ function Choice<T extends string | number>({ label, values, value, onChange }: {
     <fieldset className="flex items-center gap-1 text-sm">
       <legend className="float-left mr-2 text-xs leading-8 text-quiet">{label}</legend>
       {values.map((one) => (
-        <button key={one} type="button" aria-pressed={one === value} onClick={() => onChange(one)} className={`min-h-8 rounded-md px-3 ${one === value ? "bg-accent-soft text-accent" : "text-quiet hover:bg-hover"}`}>{one}</button>
+        <button key={one} type="button" aria-pressed={one === value} onClick={() => onChange(one)} className={`min-h-(--target) rounded-md px-3 ${one === value ? "bg-accent-soft text-accent" : "text-quiet hover:bg-hover"}`}>{one}</button>
       ))}
     </fieldset>
   );

@@ -5,7 +5,7 @@ import { Button } from "../parts/button";
 import { useSeconds } from "../parts/clock";
 import { attempt } from "../shell/toast";
 import type { State } from "../state/session";
-import { duration } from "../text/words";
+import { counting } from "../text/words";
 import { at, post } from "../wire/api";
 import type { ToolPart } from "../wire/types";
 import { describe, isRunning } from "./tool";
@@ -21,10 +21,10 @@ export function Working({ state }: { state: State }) {
   const quiet = state.lastEventAt ? now - Date.parse(state.lastEventAt) : 0;
   const tool = turn?.parts.findLast((part): part is ToolPart => part.type === "tool" && isRunning(part));
   const waits = state.prompts.length > 0;
-  let words = waits ? "Waiting for you" : `Working for ${duration(Math.max(0, since))}`;
+  let words = waits ? "Waiting for you" : since < 1000 ? "Working" : `Working for ${counting(since)}`;
   if (!waits && quiet > QUIET_AFTER_MS) {
     const what = tool ? describe(tool, state.session?.workdir ?? "") : null;
-    words = `Quiet for ${duration(quiet)}${what && tool?.started_at ? `, ${what.subject || what.verb} has run ${duration(now - Date.parse(tool.started_at))}` : ""}`;
+    words = `Quiet for ${counting(quiet)}${what && tool?.started_at ? `, ${what.subject || what.verb} has run ${counting(now - Date.parse(tool.started_at))}` : ""}`;
   }
   return (
     <div className="my-3 flex max-w-[92ch] items-center gap-3 text-sm text-quiet" role="status" aria-live="off">

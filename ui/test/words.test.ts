@@ -1,0 +1,27 @@
+// Numbers, times and keys as a person reads them.
+
+import { describe, expect, it } from "vitest";
+import { shownKeys } from "../src/shell/commands";
+import { exact, until, withTimes } from "../src/text/words";
+
+describe("words", () => {
+  it("say a program's times as a person reads them", () => {
+    const at = "2026-11-15T18:58:11Z";
+    expect(withTimes(`The limit is reached until ${at} (1794769091).`)).toBe(`The limit is reached until ${exact(at)}.`);
+    expect(withTimes("It ended by itself (exit code 2).")).toBe("It ended by itself (exit code 2).");
+  });
+
+  it("leave the day out when it is today", () => {
+    const now = new Date(2026, 10, 15, 12).getTime();
+    expect(until(new Date(2026, 10, 15, 18, 5).toISOString(), now)).not.toContain("2026");
+    expect(until(new Date(2026, 10, 16, 18, 5).toISOString(), now)).toContain("2026");
+  });
+
+  it("show keys as they stand on the keyboard", () => {
+    expect(shownKeys("g i")).toEqual(["G", "I"]);
+    expect(shownKeys("Shift+g")).toEqual(["Shift+G"]);
+    expect(shownKeys("Ctrl+k")).toEqual(["Ctrl+K"]);
+    expect(shownKeys("Escape Escape")).toEqual(["Esc", "Esc"]);
+    expect(shownKeys("/")).toEqual(["/"]);
+  });
+});
