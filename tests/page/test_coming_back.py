@@ -22,6 +22,10 @@ WHEN_BACK = """() => {
 }"""
 
 
+def place_of_log(person: Person) -> object:
+    return person.log.evaluate("(element) => JSON.stringify(element.getBoundingClientRect())")
+
+
 def shown_text(person: Person) -> str:
     """All words of the answers, as they stand in the page."""
     return " ".join(person.log.locator(".md").all_inner_texts())
@@ -33,8 +37,10 @@ def test_a_server_killed_in_the_middle_of_a_turn_costs_nothing(
     person = make_person(server)
     session = person.start("stream 400 10\nsay finished")
     person.sees("w40 ")
+    before = place_of_log(person)
     server.kill()
     expect(person.page.get_by_text("Reconnecting, last event")).to_be_visible()
+    assert place_of_log(person) == before, "nothing moves when the line comes"
     person.page.evaluate(WHEN_BACK)
     server.restart()
     begun = time.time()

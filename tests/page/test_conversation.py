@@ -340,6 +340,15 @@ def test_escape_leaves_the_composer_for_a_prompt_that_waits(person: Person) -> N
     expect(person.composer).to_have_value("half written")
 
 
+def test_a_tool_that_waits_for_a_word_says_so(person: Person) -> None:
+    person.start("permit Deploy")
+    person.may_answer()
+    expect(person.log.get_by_role("button", name="Deploy")).to_contain_text("waits for you")
+    person.page.get_by_role("button", name="Allow", exact=True).first.click()
+    person.sees("allowed Deploy")
+    expect(person.log.get_by_text("waits for you")).to_have_count(0)
+
+
 def test_who_comes_to_a_prompt_answers_it_at_once(person: Person) -> None:
     waiting = person.server.create(title="Waits for a word")
     person.server.send(waiting, "permit Deploy")

@@ -99,3 +99,10 @@ def test_a_link_to_a_turn_that_was_taken_back_or_never_was_says_so(person: Perso
     person.go(f"/s/{session}/turn/9")
     expect(person.page.get_by_text("This session has no turn 9.")).to_be_visible()
     person.sees("say one")
+
+
+def test_a_link_to_nowhere_says_so_and_leads_on(person: Person) -> None:
+    person.page.goto(person.server.url + "/no/such/place")
+    expect(person.page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+    person.page.get_by_role("main").get_by_role("button", name="New session").click()
+    expect(person.composer).to_be_focused()

@@ -120,6 +120,21 @@ def test_tools_plans_errors_and_prompts_are_told_once() -> None:
     assert isinstance(after[-1], Rested)
 
 
+def test_what_a_sub_agent_does_is_told_as_its_own() -> None:
+    tool: Json = {"name": "Read", "kind": "read", "title": "Read a.py", "input": None}
+    result: Json = {"status": "completed", "content": None, "diff": None, "locations": None, "is_error": False}
+    pieces = tell(
+        Narrator(lambda turn: []),
+        message(),
+        event("tool_use", tool_id="outer", **{**tool, "name": "Agent", "title": "Look around"}),
+        event("tool_use", tool_id="inner", parent_tool_id="outer", **tool),
+        event("tool_result", tool_id="inner", **result),
+        event("tool_result", tool_id="outer", **result),
+    )
+    lines = [piece.text for piece in pieces if isinstance(piece, Line)]
+    assert lines == ["hello", "Sub-agent: Read a.py  0.0 s", "Look around  0.0 s"]
+
+
 def test_changes_of_history_say_what_was_changed_and_who_hears_of_it() -> None:
     narrator = Narrator(lambda turn: [])
     pieces = tell(

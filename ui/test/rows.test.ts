@@ -40,7 +40,7 @@ describe("rows", () => {
     const parts: Part[] = [tool("a", null, "in_progress"), tool("b", null, "in_progress"), { type: "asked", prompt_id: "p" }];
     const asked = { p: { prompt_id: "p", tool_id: "b" } as Prompt };
     const found = rowsOf({ ...state([turn(1, parts, false)]), asked }).filter((row) => row.kind === "tool");
-    expect(found.map((row) => row.live)).toEqual([true, false]);
+    expect(found.map((row) => row.live && row.asked.has(row.tool.tool_id))).toEqual([false, true]);
   });
 
   it("fold what was taken back, known or not", () => {

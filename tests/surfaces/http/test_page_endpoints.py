@@ -8,6 +8,7 @@ import pytest
 from perdure.surfaces.http import page, shapes
 from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
+from tests.surfaces.http.test_access import is_problem
 from tests.surfaces.http.test_contract import fits
 
 
@@ -89,6 +90,14 @@ def test_every_view_has_a_path_of_its_own_and_needs_no_token(server: LocalServer
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/html")
     assert "/page/page.js" in answer.text
+
+
+def test_who_comes_to_a_place_that_is_none_gets_the_page_and_a_program_gets_a_problem(server: LocalServer) -> None:
+    for path in ("/nowhere", "/api/nowhere"):
+        answer = server.http.get(path, headers={"accept": "text/html,*/*;q=0.8"})
+        assert answer.status_code == 404 and "/page/page.js" in answer.text
+        assert is_problem(server.http.get(path), 404, "not_found")
+        assert is_problem(server.http.post(path, headers={"accept": "text/html"}), 404, "not_found")
 
 
 def test_the_page_s_files_are_compressed_and_kept_until_they_change(server: LocalServer) -> None:

@@ -2,6 +2,7 @@
 // that a conversation does not need are loaded when first opened.
 
 import { useEffect, useRef, useState, type ReactNode } from "react";
+import { Nowhere } from "../parts/nowhere";
 import { PageHead } from "../parts/pagehead";
 import { overviewNow, useOverview } from "../state/sessions";
 import { whenUnauthorized } from "../wire/api";
@@ -47,6 +48,8 @@ function viewOf(route: Route): ReactNode {
       return <Settings />;
     case "new":
       return <NewSession key={`${route.project} ${route.agent}`} project={route.project} agent={route.agent} />;
+    case "nowhere":
+      return <Nowhere title="There is nothing here">The link is wrong, or from another version.</Nowhere>;
     default:
       return <NewSession />;
   }
@@ -119,7 +122,7 @@ export function App({ trouble }: { trouble: string }) {
   }
   const listOnly = route.view === "home";
   return (
-    <div className="flex h-full flex-col">
+    <div className="relative flex h-full flex-col">
       <LinkBar />
       <div className="flex min-h-0 flex-1">
         <div className={`w-full shrink-0 flex-col border-r border-line bg-sunken md:flex md:w-68 ${listOnly ? "flex" : "hidden"}`}>

@@ -1,5 +1,6 @@
-// One slim line that says when the page is not live, or no longer the newest. Above: the app. Below: the overview. It waits a moment before it
-// appears, since a stream that is opened anew is not a loss.
+// One slim line that says when the page is not live, or no longer the newest. Above: the app. Below: the overview. It waits a
+// moment before it appears, since a stream that is opened anew is not a loss, and lies over what is below the heading, so
+// that nothing moves when it comes and goes.
 
 import { useEffect, useState } from "react";
 import { useSeconds } from "../parts/clock";
@@ -22,7 +23,7 @@ export function LinkBar() {
   }, [link]);
   const outdated = useOutdated();
   return (
-    <div role="status" aria-live="polite">
+    <div role="status" aria-live="polite" className="absolute inset-x-0 top-13 z-40 md:left-68">
       {shown && <Words since={lastEventAt} />}
       {outdated && !shown && (
         <p className="border-b border-line bg-accent-soft px-4 py-1 text-center text-xs">

@@ -5,6 +5,7 @@ import { useSyncExternalStore } from "react";
 
 export type Route =
   | { view: "home" }
+  | { view: "nowhere" }
   | { view: "new"; project?: string; agent?: string }
   | { view: "inbox" }
   | { view: "search"; q: string }
@@ -30,7 +31,7 @@ export function routeOf(path: string, search: string): Route {
   if (first === "search") return { view: "search", q: given.get("q") ?? "" };
   if (first === "usage") return { view: "usage" };
   if (first === "settings") return { view: second === "agents" ? "agents" : second === "projects" ? "projects" : "settings" };
-  return { view: "home" };
+  return { view: first ? "nowhere" : "home" };
 }
 
 function decode(text: string): string {
@@ -41,7 +42,7 @@ function decode(text: string): string {
   }
 }
 
-const NAMES: Partial<Record<Route["view"], string>> = { new: "New session", inbox: "Inbox", search: "Search", usage: "Usage", agents: "Agents", projects: "Projects", settings: "Settings", inspector: "Events" };
+const NAMES: Partial<Record<Route["view"], string>> = { new: "New session", inbox: "Inbox", search: "Search", usage: "Usage", agents: "Agents", projects: "Projects", settings: "Settings", inspector: "Events", nowhere: "Nothing here" };
 
 /** What the tab is called where that is not a session's title. */
 export const nameOf = (route: Route) => (NAMES[route.view] ? `${NAMES[route.view]} · Perdure` : "Perdure");

@@ -236,10 +236,14 @@ export function useCalmly(store: SessionStore): State {
   const [state, setState] = useState(store.state);
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | null = null;
+    let more = false;
     const look = () => {
-      timer ??= setTimeout(() => {
+      more = timer !== null;
+      if (more) return;
+      setState(store.state);
+      timer = setTimeout(() => {
         timer = null;
-        setState(store.state);
+        if (more) look();
       }, CALM_MS);
     };
     setState(store.state);

@@ -87,7 +87,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
       case "thinking":
         return <Thinking part={row.part} live={row.live} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
       case "tool":
-        return <div className={row.inside ? "ml-5" : ""}><ToolView tool={row.tool} childTools={row.children} all={row.all} workdir={workdir} open={open} toggle={toggle} live={row.live} /></div>;
+        return <div className={row.inside ? "ml-5" : ""}><ToolView tool={row.tool} childTools={row.children} all={row.all} workdir={workdir} open={open} toggle={toggle} live={row.live} asked={row.asked} /></div>;
       case "tools":
         return <ToolsView tools={row.tools} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
       case "plan":

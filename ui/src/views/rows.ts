@@ -8,13 +8,16 @@ import { grow, NOTHING, shown, type Block, type Blocks } from "../text/blocks";
 import type { NoticePart, Part, PlanPart, Prompt, ResolvedPart, TextPart, ToolPart } from "../wire/types";
 
 /** `gone`: of a turn that was taken back and is looked at again. */
+/** The tools that wait for the person's word. */
+export type Asked = ReadonlySet<string | null | undefined>;
+
 export type Row = { gone?: boolean } & (
   | { kind: "earlier"; key: string; count: number }
   | { kind: "message"; key: string; turn: Turn }
   | { kind: "separator"; key: string; turn: Turn }
   | { kind: "block"; key: string; block: Block; first: boolean }
   | { kind: "thinking"; key: string; part: TextPart; live: boolean }
-  | { kind: "tool"; key: string; tool: ToolPart; children: ToolPart[]; all: ToolPart[]; inside: boolean; live: boolean }
+  | { kind: "tool"; key: string; tool: ToolPart; children: ToolPart[]; all: ToolPart[]; inside: boolean; live: boolean; asked: Asked }
   | { kind: "tools"; key: string; tools: ToolPart[] }
   | { kind: "plan"; key: string; part: PlanPart }
   | { kind: "asked"; key: string; prompt: Prompt | null }
@@ -117,7 +120,7 @@ export class RowMaker {
     const live = turn.info?.stop_reason == null;
     const tools = turn.parts.filter((part): part is ToolPart => part.type === "tool");
     // A tool that waits for the person's word does not run.
-    const asked = new Set(turn.parts.map((part) => (part.type === "asked" ? state.asked[part.prompt_id]?.tool_id : undefined)));
+    const asked: Asked = new Set(turn.parts.map((part) => (part.type === "asked" ? state.asked[part.prompt_id]?.tool_id : undefined)));
     for (let index = 0; index < turn.parts.length; index++) {
       const part = turn.parts[index]!;
       const key = `${id}:${index}`;
@@ -137,11 +140,11 @@ export class RowMaker {
     return run;
   }
 
-  private tools(rows: Row[], run: ToolPart[], all: ToolPart[], open: Set<string>, live: boolean, asked: Set<string | null | undefined>): void {
+  private tools(rows: Row[], run: ToolPart[], all: ToolPart[], open: Set<string>, live: boolean, asked: Asked): void {
     const known = new Set(all.map((tool) => tool.tool_id));
     // Tools of a sub-agent stand inside of the tool that started it.
     const top = run.filter((tool) => !tool.parent_tool_id || !known.has(tool.parent_tool_id));
-    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: all.filter((one) => one.parent_tool_id === tool.tool_id), all, inside, live: live && !asked.has(tool.tool_id) });
+    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: all.filter((one) => one.parent_tool_id === tool.tool_id), all, inside, live, asked });
     const finished = top.filter((tool) => tool.status === "completed" || tool.status === "failed" || !live);
     if (finished.length < FOLDED_TOOLS) {
       for (const tool of top) rows.push(row(tool, false));

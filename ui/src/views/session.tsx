@@ -2,7 +2,8 @@
 // the store of this session and the views it is made of. It only sends commands; what happens is what the log shows.
 
 import { useEffect, useMemo, useRef, useState } from "react";
-import { Button, Link } from "../parts/button";
+import { Button } from "../parts/button";
+import { Nowhere } from "../parts/nowhere";
 import { go, isBrowsing, pathOf, type Place } from "../shell/router";
 import { attempt } from "../shell/toast";
 import { register } from "../shell/commands";
@@ -105,14 +106,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   );
 
   if (gone) {
-    return (
-      <div className="flex flex-1 flex-col items-center justify-center gap-2 p-8 text-center">
-        <h1 className="text-lg font-semibold">This session is not there</h1>
-        <p className="text-quiet">It was erased, or the link is wrong.</p>
-        <Button icon="plus" className="mt-2" onClick={() => go("/new")}>New session</Button>
-        <Link to="/" className="text-sm text-quiet underline underline-offset-2 md:hidden">All sessions</Link>
-      </div>
-    );
+    return <Nowhere title="This session is not there">It was erased, or the link is wrong.</Nowhere>;
   }
 
   const tool = prompt?.tool_id ? (store.state.turns[store.state.turns.length - 1]?.parts.find((part) => part.type === "tool" && part.tool_id === prompt.tool_id) as ToolPart | undefined) : undefined;

@@ -10,6 +10,7 @@ import { grow, NOTHING, shown } from "../text/blocks";
 import { counts, difference } from "../text/difference";
 import { duration, plural, shortPath } from "../text/words";
 import type { Json, ToolPart } from "../wire/types";
+import type { Asked } from "./rows";
 
 const SHOWN_CHARS = 20_000;
 
@@ -67,9 +68,10 @@ interface Props {
   open: Set<string>;
   toggle: (key: string) => void;
   live: boolean;
+  asked: Asked;
 }
 
-export const ToolView = memo(function ToolView({ tool, childTools, all, workdir, open, toggle, live }: Props) {
+export const ToolView = memo(function ToolView({ tool, childTools, all, workdir, open, toggle, live, asked }: Props) {
   const key = "tool:" + tool.tool_id;
   const isOpen = open.has(key);
   const { verb, subject, code } = describe(tool, workdir);
@@ -80,7 +82,8 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
   const ms = took(tool);
   const failed = isFailed(tool);
   const failedInside = childTools.filter(isFailed).length;
-  const running = isRunning(tool) && live;
+  const waits = isRunning(tool) && live && asked.has(tool.tool_id);
+  const running = isRunning(tool) && live && !waits;
   return (
     <div className="max-w-[92ch]">
       <button type="button" aria-expanded={isOpen} onClick={() => toggle(key)} className="group flex w-full min-w-0 items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left text-sm hover:bg-hover">
@@ -98,19 +101,19 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
           </span>
         )}
         <span className="shrink-0 text-right text-xs whitespace-nowrap text-quiet tabular-nums">
-          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <span className="font-medium text-red">failed</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : "done"}
+          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <span className="font-medium text-red">failed</span> : waits ? <span className="text-amber">waits for you</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : "done"}
         </span>
       </button>
-      {isOpen && <ToolDetails tool={tool} childTools={childTools} all={all} workdir={workdir} open={open} toggle={toggle} live={live} />}
+      {isOpen && <ToolDetails tool={tool} childTools={childTools} all={all} workdir={workdir} open={open} toggle={toggle} live={live} asked={asked} />}
     </div>
   );
 });
 
-function ToolDetails({ tool, childTools, all, workdir, open, toggle, live }: Props) {
+function ToolDetails({ tool, childTools, all, workdir, open, toggle, live, asked }: Props) {
   const inside = childTools.length > 0 && (
     <div role="group" aria-label="Tools inside">
       {childTools.map((child) => (
-        <ToolView key={child.tool_id} tool={child} childTools={all.filter((one) => one.parent_tool_id === child.tool_id)} all={all} workdir={workdir} open={open} toggle={toggle} live={live} />
+        <ToolView key={child.tool_id} tool={child} childTools={all.filter((one) => one.parent_tool_id === child.tool_id)} all={all} workdir={workdir} open={open} toggle={toggle} live={live} asked={asked} />
       ))}
     </div>
   );

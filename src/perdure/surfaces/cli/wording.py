@@ -33,7 +33,7 @@ def short(text: str) -> str:
 
 def tool(part: Json, workdir: str = "") -> str:
     """What was done to what, the change it made, how long it took."""
-    pieces = [_deed(part, workdir)]
+    pieces = [("Sub-agent: " if part.get("parent_tool_id") else "") + _deed(part, workdir)]
     change = _change(part.get("diff"))
     if change:
         pieces[0] += f" {change}"

@@ -65,6 +65,18 @@ def is_view(path: str) -> bool:
     return path in VIEWS or path.startswith(VIEWS_BELOW)
 
 
+def is_for_people(request: Request) -> bool:
+    """Somebody came here with a browser, and not a program to the API."""
+    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
+
+
+def nowhere(request: Request) -> Response:
+    """The page, which says that there is nothing."""
+    response = answer(request, load("index.html"))
+    response.status_code = 404
+    return response
+
+
 async def view(request: Request) -> Response:
     return answer(request, load("index.html"))
 
