@@ -41,7 +41,7 @@ export function Aside({ store, shown, beside, onClose }: { store: SessionStore; 
   return (
     <>
       {shown && <div aria-hidden="true" onClick={onClose} className="fixed inset-0 z-20 bg-strong opacity-30 xl:hidden" />}
-      <aside aria-label="Plan, files and outline" className={`w-72 shrink-0 overflow-y-auto border-l border-line bg-ground p-4 text-sm max-xl:fixed max-xl:inset-y-0 max-xl:right-0 max-xl:z-30 max-xl:w-[min(320px,88vw)] max-xl:shadow-2xl ${shown ? "" : "max-xl:hidden"} ${beside ? "" : "xl:hidden"}`}>
+      <aside aria-label="Plan, files and outline" className={`w-72 shrink-0 overflow-y-auto border-l border-line bg-ground p-4 text-sm max-xl:fixed max-xl:inset-y-0 max-xl:right-0 max-xl:z-30 max-xl:w-[min(320px,88vw)] max-xl:shadow-2xl xl:relative xl:z-50 ${shown ? "" : "max-xl:hidden"} ${beside ? "" : "xl:hidden"}`}>
         <div className="mb-2 flex justify-end xl:hidden">
           <IconButton icon="cross" label="Close the panel" onClick={onClose} />
         </div>
