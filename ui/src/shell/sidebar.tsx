@@ -7,7 +7,7 @@ import { Ago } from "../parts/clock";
 import { Dot } from "../parts/dot";
 import { Icon, type IconName } from "../parts/icons";
 import { Menu } from "../parts/menu";
-import { below, grouped, tree, type Tree } from "../state/grouping";
+import { ancestors, below, grouped, tree, type Tree } from "../state/grouping";
 import { attention, titleOf, useOverview } from "../state/sessions";
 import { placeOf, withoutMarks } from "../text/words";
 import type { Session } from "../wire/types";
@@ -35,9 +35,12 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
   const folds = useFolds(shown, current);
   const waiting = sessions.filter((session) => session.pending_prompts > 0).length;
   const filtered = Object.values(filter).some(Boolean);
+  const known = useMemo(() => new Map(shown.map((session) => [session.id, session])), [shown]);
+  const open = current === null ? undefined : known.get(current);
+  const drawn = open !== undefined && !ancestors(open, known).some((session) => folds.folded.has(session.id));
   useEffect(() => {
-    if (current) document.querySelector(`[data-session="${CSS.escape(current)}"]`)?.scrollIntoView({ block: "nearest" });
-  }, [current]);
+    if (current && drawn) document.querySelector(`[data-session="${CSS.escape(current)}"]`)?.scrollIntoView({ block: "nearest" });
+  }, [current, drawn]);
   return (
     <nav aria-label="Sessions" className="flex min-h-0 flex-1 flex-col">
       <div className="flex items-center gap-1 px-3 pt-3 pb-2">
