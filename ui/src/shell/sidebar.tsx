@@ -44,7 +44,7 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
   return (
     <nav aria-label="Sessions" className="flex min-h-0 flex-1 flex-col">
       <div className="flex items-center gap-1 px-3 pt-3 pb-2">
-        <Link to="/" className="flex-1 px-1 text-base font-semibold">Perdure</Link>
+        <Link to="/" className="flex min-h-(--target) flex-1 items-center px-1 text-base font-semibold">Perdure</Link>
         <IconButton icon="search" label="Search and commands (Ctrl+K)" onClick={onPalette} />
         <FilterMenu sessions={sessions} filter={filter} onChange={setFilter} on={filtered} />
         <Link to="/new" aria-label="New session" title="New session (c)" className="inline-flex size-(--target) items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text"><Icon name="plus" /></Link>
@@ -64,7 +64,7 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
             {filtered ? <Button onClick={() => setFilter(NO_FILTER)}>Show all sessions</Button> : <Button tone="primary" className="md:hidden" onClick={() => go("/new")}>Start a session</Button>}
           </div>
         )}
-        {more && <Link to="/search" className="block px-2 text-xs text-quiet underline underline-offset-2">Older sessions are found by search</Link>}
+        {more && <Link to="/search" className="reach block px-2 text-xs text-quiet underline underline-offset-2">Older sessions are found by search</Link>}
       </div>
       <div className="grid grid-cols-2 gap-0.5 border-t border-line p-2 text-sm">
         <Place to="/inbox" icon="inbox" label="Inbox" count={waiting} current={route.view === "inbox"} />

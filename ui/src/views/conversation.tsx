@@ -85,7 +85,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
         return (
           <div className="py-4 text-center text-xs text-quiet">
             {store.trouble && <p className="pb-1 text-red">Older turns can't be shown now. {store.trouble}</p>}
-            {store.loading ? <p>Loading {plural(row.count, "earlier turn")}</p> : <button type="button" className="underline underline-offset-2 hover:text-text" onClick={() => void store.loadEarlier()}>Show {plural(row.count, "earlier turn")}</button>}
+            {store.loading ? <p>Loading {plural(row.count, "earlier turn")}</p> : <button type="button" className="reach underline underline-offset-2 hover:text-text" onClick={() => void store.loadEarlier()}>Show {plural(row.count, "earlier turn")}</button>}
           </div>
         );
       case "message":
