@@ -132,6 +132,9 @@ class Journal:
         made = (decision, checkpoint, receipt)
         step = await asyncio.to_thread(self._step, *made) if is_long else self._step(*made)
         first = await self.log.store.append(step)
+        if decision.given:
+            # Before anybody sees it: from then on nothing is waited for, so that whoever recorded it comes next.
+            await self.log.note_given(decision.given)
         began_after = self.state.turn_after_seq
         if step.state is not None:
             self.state = decision.state
@@ -142,8 +145,6 @@ class Journal:
         for event in events:
             if isinstance(event, ev.TurnEnd) and first > 1:
                 self.log.turn_ended(self.state.id, began_after)
-        if decision.given:
-            await self.log.note_given(decision.given)
         return first
 
     def _step(self, decision: Decision, checkpoint: Checkpoint | None, receipt: Receipt | None) -> Append:
