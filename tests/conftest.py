@@ -7,6 +7,7 @@ tests.
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,9 @@ class RealAgent(NamedTuple):
     argv: list[str]
     env: dict[str, str]
 
+
+# A run in the background of a shell ignores Ctrl+C, and so would every program that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What `needs(...)` understands besides the name of a program.
 CONDITIONS: dict[str, Callable[[], bool]] = {

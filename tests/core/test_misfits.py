@@ -8,7 +8,7 @@ import pytest
 from perdure.core.misfits import what_is_wrong
 
 
-class Rule(msgspec.Struct):
+class Rule(msgspec.Struct, forbid_unknown_fields=True):
     tool: str
     action: Literal["allow", "ask", "deny"] = "ask"
 
@@ -39,6 +39,7 @@ class Order(msgspec.Struct, rename={"limit": "at_most"}):
         ({"turn": 1, "share": {}}, "share must be a number, not an object"),
         ({"turn": 1, "at_most": 0}, "at_most must be a whole number >= 1"),
         ({"turn": 1, "when": "soon"}, "when can't be 'soon': use later or now"),
+        ({"turn": 1, "rules": [{"tool": "x", "bogus": 1}]}, "there is no rules[0].bogus"),
         ({"turn": 1, "rules": [{}]}, "rules[0].tool is missing"),
         (
             {"turn": 1, "rules": [{"tool": "x", "action": "no"}]},

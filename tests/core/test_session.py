@@ -351,5 +351,6 @@ def test_a_planned_turn_begins_anew_only_while_it_has_no_process() -> None:
     assert isinstance(event, ev.ContextFallback) and not event.poisoned
     turn = stage.state.turn
     assert (turn.context, turn.context_reason, turn.native_session_id) == ("fresh", "native_session_shared", None)
+    assert turn.attempt == 1, "nothing was sent yet"
     assert stage.do(cmd.BeginAnew("native_session_shared")) == []
     assert resuming().do(cmd.BeginAnew("native_session_shared")) == []

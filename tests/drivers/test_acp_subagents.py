@@ -39,6 +39,16 @@ def test_pieces_of_one_message_are_joined_and_the_next_takes_its_place(peer: Pee
     assert len(shown) == KEPT_WORDS_CHARS and shown.endswith("xend")
 
 
+def test_a_long_message_in_small_pieces_is_told_now_and_then(peer: Peer) -> None:
+    seen = peer.updates(*[text(f"word{number} ", **inside("a")) for number in range(2_000)])
+    told = [event.content or "" for event in all_of(ToolUpdate, seen)]
+    assert "word1999 ".startswith(told[-1].split()[-1][:5]) and len(told[-1]) > KEPT_WORDS_CHARS * 7 // 8
+    assert sum(map(len, told)) < 10 * len("word1999 ") * 2_000
+    # What it says after a tool of its own is something new.
+    peer.updates(tool_call("t", **inside("a")))
+    assert only(ToolUpdate, peer.updates(text("Found.", **inside("a")))).content == "Found."
+
+
 def test_words_of_a_call_that_is_over_or_unknown_are_nobodys(peer: Peer) -> None:
     peer.updates(tool_update("a", status="completed"))
     assert peer.updates(text("late", **inside("a")), text("who?", **inside("b"))) == []

@@ -36,7 +36,7 @@ def test_a_sub_agents_tools_stand_inside_and_its_words_are_no_answer(server: Liv
     assert server.text(session, 1) == "The review is in."
     shown = {part["tool_id"]: part for part in turn["parts"] if part["type"] == "tool"}
     assert shown[edit["tool_id"]]["parent_tool_id"] == outer["tool_id"]
-    assert all(part["started_at"] < part["ended_at"] for part in shown.values())
+    assert all(part["started_at"] <= part["ended_at"] for part in shown.values())
     (change,) = shown[edit["tool_id"]]["diff"]
     assert change["path"].endswith("reviewer.md") and (change["old_text"], change["new_text"]) == (
         None,
@@ -59,13 +59,13 @@ def test_a_sub_agents_failed_tool_is_its_own_and_not_the_turns(server: LiveServe
 @pytest.mark.parametrize("agent", FAMILIES)
 def test_a_sub_agent_is_stopped_with_its_turn_and_the_session_goes_on(server: LiveServer, agent: str) -> None:
     session = server.create(agent=agent)
-    server.send(session, "\n".join(["delegate reviewer"] * 200))
+    server.send(session, "delegate reviewer hang")
     eventually(lambda: len(of_type(server, session, "tool_use")) > 1, "the sub-agent works")
     server.post(f"/api/sessions/{session}/abort", expect=202)
     server.wait_idle(session)
     (turn,) = server.transcript(session)
     assert turn["stop_reason"] == "cancelled"
-    assert {part["status"] for part in turn["parts"] if part["type"] == "tool"} <= {"completed", "failed"}
+    assert [part["status"] for part in turn["parts"] if part["type"] == "tool"] == ["failed", "failed"]
     assert server.turn(session, "say on")["stop_reason"] == "end_turn"
 
 

@@ -10,6 +10,7 @@ from tests.rehearsal.client import Client
 from tests.rehearsal.test_claude_stream import ANSWER, BLOCK, CALL, END, STOP
 
 MESSAGE = "delegate reviewer Look at the notes\nsay done"
+ENDLESS = "delegate reviewer hang"
 BEGIN = ["system/init", *CALL, *BLOCK, "assistant/tool_use", "system/task_started", *STOP, *END, "user/text"]
 TOOL = ["system/task_progress", "assistant/tool_use", "user/tool_result"]
 FINISH = ["system/task_updated", "system/task_notification", "user/tool_result"]
@@ -48,7 +49,7 @@ def test_an_acp_sub_agent_has_its_call_as_the_parent_of_all_it_says_and_does(age
 
 def test_a_cancelled_acp_sub_agent_ends_what_it_has_open_first(agent: Client) -> None:
     session = agent.open()
-    request = agent.start(session, MESSAGE)
+    request = agent.start(session, ENDLESS)
     agent.receive(lambda message: "parentToolUseId" in str(message) and "tool_call" in str(message))
     agent.notify("session/cancel", sessionId=session)
     assert agent.reply_to(request)["result"]["stopReason"] == "cancelled"
@@ -92,7 +93,7 @@ def test_a_claude_host_that_asks_for_it_also_hears_a_sub_agents_words(host: Host
 
 
 def test_an_interrupted_claude_sub_agent_is_rejected_and_its_own_tool_left_open(host: Host) -> None:
-    host.say(MESSAGE)
+    host.say(ENDLESS)
     host.until(lambda line: line.get("subtype") == "task_progress")
     host.control("interrupt")
     result = host.result()

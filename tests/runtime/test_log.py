@@ -1,5 +1,6 @@
 """Journals in memory: what is kept for viewers is bounded, and what is read from the store comes in pieces."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pytest
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
+from perdure.core.errors import StoreError
 from perdure.core.history import take_over
 from perdure.core.observe import observe
 from perdure.core.session import create, decide
+from perdure.runtime.compactor import Compactor
 from perdure.runtime.log import AT_ONCE_EVENTS, JOINS_MAX, Journal, Log
-from perdure.runtime.reading import READ_BYTES
+from perdure.runtime.reading import READ_BATCH, READ_BYTES
 from perdure.stores.base import Checkpoint, Stored
 from perdure.stores.sqlite import SqliteStore
 from tests.core.stage import world
@@ -33,6 +36,17 @@ class MeasuredStore(SqliteStore):
         rows = await super().read(*given, **named)
         self.sizes.append(sum(len(row.body) for row in rows))
         return rows
+
+
+class Watcher:
+    """Remembers where the log was whenever it was woken."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.seen: list[int] = []
+
+    def wake(self) -> None:
+        self.seen.append(self._journal.last_seq)
 
 
 @pytest.fixture
@@ -142,6 +156,52 @@ async def test_a_history_that_is_taken_over_at_once_is_the_same_as_one_that_is_r
     assert [row.seq for row in await store.read("s", 0, limit=10**6)] == list(range(1, journal.last_seq + 1))
     await journal.record(lambda state: decide(state, cmd.SubmitMessage(message_id="m", text="go on"), world()))
     assert journal.state.last_turn == AT_ONCE_EVENTS
+
+
+async def test_who_watches_a_long_history_being_taken_over_is_told_when_it_is_there(store: MeasuredStore) -> None:
+    log = Log(store)
+    log.generation = await store.claim()
+    made = create(cmd.CreateSession(session_id="s", project=None, agent="alpha", workdir="/srv"), world())
+    numbers = range(1, AT_ONCE_EVENTS)
+    take_over(made, [event for number in numbers for event in _finished(number)], set(numbers))
+    taking = asyncio.ensure_future(log.create(made))
+    await asyncio.sleep(0)
+    watching = Watcher(log.journals["s"])
+    log.journals["s"].viewers.add(watching)
+    journal = await taking
+    assert watching.seen == [journal.last_seq]
+
+
+async def test_a_server_that_can_not_learn_whose_ids_were_given_twice_does_not_start(store: MeasuredStore) -> None:
+    log = Log(store)
+    await store.close()
+    with pytest.raises(StoreError):
+        await log.recall_given()
+
+
+async def test_a_text_longer_than_a_batch_is_compacted_into_one_and_read_from_anywhere(store: MeasuredStore) -> None:
+    journal = await working(store)
+    count = READ_BATCH * 3 + 7
+    deltas = [ev.AssistantText(turn=1, block=0, delta=f"w{number} ") for number in range(count)]
+    for start in range(0, count, 500):
+        assert await journal.record_deltas(deltas[start : start + 500], CHECKPOINT, lambda _: True)
+    await journal.record(lambda state: decide(state, cmd.GiveUpTurn(code="x", message="over"), world()))
+    before = await store.read("s", 0, limit=10**6)
+    compactor = Compactor(journal.log)
+    compactor.start()
+    compactor.add("s", 0)
+    await compactor.settle()
+    await compactor.stop()
+    after = await store.read("s", 0, limit=10**6)
+    texts = [row for row in after if row.type == "assistant_text"]
+    assert sum(row.seq - row.first_seq + 1 for row in texts) == count
+    assert texts[0].seq - texts[0].first_seq > READ_BATCH and len(texts) < 4
+    assert [row.seq for row in after][-1] == before[-1].seq
+    first = texts[0].first_seq
+    for position in (first, first + 1, first + READ_BATCH, first + count - 2):
+        rest = await store.read("s", position, limit=1)
+        said = msgspec.json.decode(rest[0].body)["delta"]
+        assert said == "".join(delta.delta for delta in deltas[position - first + 1 : rest[0].seq - first + 1])
 
 
 def _finished(turn: int) -> list[ev.Event]:

@@ -172,8 +172,6 @@ async def test_a_killed_server_loses_nothing_that_it_was_told_is_kept(tmp_path: 
     script = f"""
 import asyncio, os
 from perdure.stores.sqlite import SqliteStore
-from tests.conformance.natives import NativesSuite
-from tests.conformance.spending import SpendingSuite
 from tests.conformance.stores import Owner, delta
 async def main():
     store = SqliteStore({str(tmp_path / "perdure.db")!r})
@@ -280,6 +278,8 @@ def test_what_agents_gave_out_before_there_was_a_table_for_it_is_read_from_the_l
     opens(2, "l7", "again")
     opens(2, "l8", "again")
     opens(2, "l9")
+    opens(3, "shared", "x")
+    opens(3, "shared", "y")
     migrate(connection, shipped())
     found = connection.execute("SELECT program, native_session_id, session_key, twice FROM natives ORDER BY 1, 2, 3")
     assert found.fetchall() == [
@@ -288,6 +288,8 @@ def test_what_agents_gave_out_before_there_was_a_table_for_it_is_read_from_the_l
         ("bin", "both", 2, 1),
         ("bin", "copy", 1, 0),
         ("bin", "own", 1, 0),
+        ("bin", "x", 3, 0),
+        ("bin", "y", 3, 0),
         ("other", "copy", 2, 0),
     ]
     connection.close()

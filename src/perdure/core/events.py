@@ -318,6 +318,8 @@ class ContextFallback(Event, tag="context_fallback"):
     """The native session must never be used again."""
     shorter: bool = False
     """What it was told was too long for it: from now on it is told less."""
+    tried: bool = True
+    """The turn was sent already, and is sent once more."""
 
 
 class DriverFallback(Event, tag="driver_fallback"):

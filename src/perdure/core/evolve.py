@@ -342,7 +342,7 @@ def _context_fallback(state: Session, event: ev.ContextFallback) -> None:
     turn = state.turn
     if turn is None:
         return
-    turn.attempt += 1
+    turn.attempt += event.tried
     turn.context = "fresh"
     turn.context_reason = event.reason
     turn.native_session_id = None

@@ -92,7 +92,7 @@ def _let_go(decision: Decision) -> None:
         detach(decision, "history_changed")
 
 
-class Joined:
+class Gathered:
     """Events of turns that are over, with the pieces of each text as one: nobody was given them one by one."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ def take_over(
     that knows (`counted`)."""
     state = decision.state
     decision.counted = counted
-    joined = Joined()
+    joined = Gathered()
     joined.add(event for event in history if event.turn in turns)
     events = joined.all()
     edited = {event.turn: event.text for event in events if isinstance(event, ev.HistoryChanged)}

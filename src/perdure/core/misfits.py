@@ -22,6 +22,7 @@ _WORDS = {
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<field>.+)`$")
 _EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]+)`(?P<bounds>[^,`]*)(?:, got `(?P<given>[^`]+)`)?$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.+)`$")
 _CHOICE = re.compile(r"Invalid enum value (?P<given>.+)$", re.DOTALL)
 
 
@@ -32,6 +33,8 @@ def what_is_wrong(error: msgspec.ValidationError, kind: Any) -> str:
     what, path = found["what"], (found["path"] or "$").removeprefix("$").removeprefix(".")
     if missing := _MISSING.match(what):
         return f"{'.'.join(filter(None, (path, missing['field'])))} is missing"
+    if unknown := _UNKNOWN.match(what):
+        return f"there is no {'.'.join(filter(None, (path, unknown['field'])))}"
     place = path or "this"
     if expected := _EXPECTED.match(what):
         given = f", not {_words(expected['given'])}" if expected["given"] else ""

@@ -215,7 +215,7 @@ def _prepare_launch(decision: Decision, command: cmd.PrepareLaunch) -> None:
 def _begin_anew(decision: Decision, command: cmd.BeginAnew) -> None:
     state = decision.state
     if state.turn is not None and state.turn.context == "resumed" and state.attached is None:
-        decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=command.reason))
+        decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=command.reason, tried=False))
 
 
 def _give_up_turn(decision: Decision, command: cmd.GiveUpTurn) -> None:

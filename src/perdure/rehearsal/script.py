@@ -287,7 +287,8 @@ def _planned(workdir: str, path: str) -> Edit | None:
 
 
 def _delegate(arguments: tuple[str, ...], scene: Scene) -> Performance:
-    """A sub-agent, whose tools are inside of the one that started it. That one works even if they fail: it reports."""
+    """A sub-agent, whose tools are inside of the one that started it. That one works even if they fail: it reports. One
+    whose task is `hang` never comes to the end of its first tool."""
     name, path = arguments[0], f"{arguments[0]}.md"
     task = arguments[1] or f"Write to {path}"
     prompt = f"{task}. You are {name}: look around first, write to {path}, and report."
@@ -299,7 +300,7 @@ def _delegate(arguments: tuple[str, ...], scene: Scene) -> Performance:
     for part in (_list((), scene), _edit((path,), scene)):
         for act in part:
             if isinstance(act, ToolEnd):
-                yield Wait(DELEGATED_TOOL_S)
+                yield Wait(None if task == "hang" else DELEGATED_TOOL_S)
                 said = said if act.ok else f"There was trouble: {act.content}"
             yield act._replace(parent=agent.tool_id) if isinstance(act, ToolStart) else act
     yield Report(agent.tool_id, said)

@@ -14,7 +14,7 @@ import msgspec
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.errors import Refused
-from perdure.core.history import Joined, take_over
+from perdure.core.history import Gathered, take_over
 from perdure.core.scope import missing, turns_of
 from perdure.core.session import busy, create
 from perdure.core.transcript import markdown
@@ -116,7 +116,8 @@ class Histories:
             if journal.state.working:
                 raise busy(journal.state)
             seen = journal.state.revision if revision is None else revision
-            await asyncio.sleep(AT_ONCE_S)
+            if revision is None:
+                await asyncio.sleep(AT_ONCE_S)
             yield journal, seen
         finally:
             self._changing.discard(session_id)
@@ -176,7 +177,7 @@ class Histories:
         return view.message
 
     async def _events(self, session_id: str, turns: set[int], upto: int) -> list[ev.Event]:
-        found = Joined()
+        found = Gathered()
         if turns:
             async for batch in of_turns(self._log.store, session_id, min(turns), max(turns), upto):
                 found.add(ev.decode(row.body) for row in batch if row.turn in turns)
@@ -218,14 +219,16 @@ class Histories:
         """The turns as they look; with `rewound` also those that are no longer visible, marked as such. `seq` is the
         last event that they were made of."""
         journal = await self._log.open(session_id)
-        history = await self._host.history(session_id, from_turn, to_turn)
+        # All as it is at one moment: whoever changes this revision has seen these words.
+        state, seq = journal.state, journal.last_seq
+        history = await self._host.history(session_id, from_turn, to_turn, seq)
         rows = await self._log.store.read_turns(session_id, from_turn=from_turn, hidden=rewound)
         shown = []
         for row in rows:
-            if to_turn is not None and row.turn > to_turn:
+            if row.turn > (state.last_turn if to_turn is None else min(to_turn, state.last_turn)):
                 break
             turn: dict[str, Any] = msgspec.json.decode(row.public)
-            current = journal.state.turn
+            current = state.turn
             if current is not None and turn["turn"] == current.turn:
                 # The running turn's figures are newer in memory than in its row.
                 turn = public_turn(current)
@@ -235,9 +238,9 @@ class Histories:
             shown.append({**entry, "rewound": not row.visible} if rewound else entry)
         return {
             "session_id": session_id,
-            "title": journal.state.title,
-            "revision": journal.state.revision,
-            "seq": history.seq,
+            "title": state.title,
+            "revision": state.revision,
+            "seq": seq,
             "turns": shown,
         }
 

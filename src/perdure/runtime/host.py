@@ -80,7 +80,7 @@ class Host:
         """Take up everything that an earlier server left: launches, half-done turns, waiting messages."""
         self._install_id = install_id
         self.launches_root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await self.log.note_given()
+        await self.log.recall_given()
         await self.agents.recall(self.log.store)
         self._background(self.agents.survey(self.log.store))
         self.log.on_turn_ended = self.compactor.add
@@ -318,10 +318,12 @@ class Host:
             body = msgspec.json.encode(known)
             self._background(self.log.store.put_document("agent", agent, body))
 
-    async def history(self, session_id: str, from_turn: int = 1, to_turn: int | None = None) -> History:
-        """What was said, from this turn to that one."""
+    async def history(
+        self, session_id: str, from_turn: int = 1, to_turn: int | None = None, upto: int | None = None
+    ) -> History:
+        """What was said, from this turn to that one, up to a position or to the end that there is now."""
         history = History()
-        history.seq = (await self.log.open(session_id)).last_seq
+        history.seq = (await self.log.open(session_id)).last_seq if upto is None else upto
         async for batch in of_turns(self.log.store, session_id, from_turn, to_turn, history.seq):
             for row in batch:
                 history.fold(ev.decode(row.body))

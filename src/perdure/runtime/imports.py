@@ -19,6 +19,7 @@ from perdure.core.decision import Decision
 from perdure.core.errors import Refused, StoreFull
 from perdure.core.history import take_over
 from perdure.core.imported import check_id, finished_turns, time_of
+from perdure.core.misfits import what_is_wrong
 from perdure.core.session import create
 from perdure.runtime.host import BETWEEN_TURNS, WHILE_RUNNING
 
@@ -139,6 +140,8 @@ def _read(events: list[msgspec.Raw], agent: str) -> list[ev.Event]:
 def _entry(raw: msgspec.Raw, number: int) -> dict[str, Any]:
     try:
         entry: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise Refused("invalid", f"events, number {number}: {what_is_wrong(error, dict)}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused("invalid", f"events, number {number}: {error}.") from error
     return entry

@@ -127,11 +127,14 @@ class Journal:
 
     async def _commit(self, decision: Decision, checkpoint: Checkpoint | None, receipt: Receipt | None) -> int:
         events = decision.events
-        # A history that was taken over: nobody watches yet, and others need not wait until it is written down.
+        # A history that was taken over: others need not wait until it is written down.
         is_long = self.last_seq == 0 and len(events) > AT_ONCE_EVENTS
         made = (decision, checkpoint, receipt)
         step = await asyncio.to_thread(self._step, *made) if is_long else self._step(*made)
         first = await self.log.store.append(step)
+        if decision.given:
+            # Before anybody sees it: from then on nothing is waited for, so that whoever recorded it comes next.
+            await self.log.note_given(decision.given)
         began_after = self.state.turn_after_seq
         if step.state is not None:
             self.state = decision.state
@@ -142,8 +145,6 @@ class Journal:
         for event in events:
             if isinstance(event, ev.TurnEnd) and first > 1:
                 self.log.turn_ended(self.state.id, began_after)
-        if decision.given:
-            await self.log.note_given(decision.given)
         return first
 
     def _step(self, decision: Decision, checkpoint: Checkpoint | None, receipt: Receipt | None) -> Append:
@@ -180,7 +181,7 @@ class Journal:
             self.view.fold(event)
         self.touched, self.last_event_at = time.monotonic(), self.log.now()
         self.happened_at = max(self.state.last_active_at, events[-1].at)
-        self.log.wakeups.announce(self.state.id)
+        self._tell([(seq, event) for seq, event in enumerate(events, 1) if event.decisive])
 
     def _publish(self, events: list[Any], drafts: list[Draft], first: int) -> None:
         """After the commit, and only then."""
@@ -189,9 +190,7 @@ class Journal:
             return
         self.last_event_at = self.log.now()
         self.happened_at = events[-1].at
-        self._joins.clear()
         decisive: list[tuple[int, ev.Event]] = []
-        changed = False
         for index, (event, draft) in enumerate(zip(events, drafts, strict=True)):
             seq = first + index
             frame = self.log.frame(seq, draft.type, ev.with_seq(seq, draft.body))
@@ -205,15 +204,19 @@ class Journal:
             if event.decisive:
                 self.decided_seq = seq
                 decisive.append((seq, event))
-                changed = True
         self.last_seq = first + len(events) - 1
         while self._tail_bytes > TAIL_BYTES or len(self._tail) > TAIL_FRAMES:
             self._tail_bytes -= len(self._tail.popleft()[1])
+        self._tell(decisive)
+
+    def _tell(self, decisive: list[tuple[int, ev.Event]]) -> None:
+        """There is more for everybody who watches, and these for who carries them out."""
+        self._joins.clear()
         for viewer in list(self.viewers):
             viewer.wake()
         if decisive and self.follower is not None:
             self.follower(decisive)
-        if changed:
+        if decisive:
             self.log.wakeups.announce(self.state.id)
 
     async def _reload(self) -> None:
@@ -405,10 +408,14 @@ class Log:
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def note_given(self, given: Sequence[Given] = ()) -> None:
-        """Learn which native sessions were given out twice, now that these have been."""
+    async def recall_given(self) -> None:
+        """Learn which native sessions were given out twice. Without knowing it, none may be opened."""
+        self.given_twice |= await self.store.given_twice()
+
+    async def note_given(self, given: Sequence[Given]) -> None:
+        """These have been given out now."""
         try:
-            self.given_twice |= await self.store.given_twice()
+            await self.recall_given()
         except StoreError as error:
             # Not known is taken for yes: their agents are told the conversation, which is never wrong.
             logger.warning("native sessions could not be compared: %s", error)

@@ -3,6 +3,7 @@
 Above: the runner, which records it, then spawns. Below: agents, drivers, orders. Nothing is started here.
 """
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -98,7 +99,9 @@ async def _give_up_shared(host: "Host", journal: Journal) -> None:
     binding = journal.state.bindings.get(turn.agent) if turn is not None and turn.context == "resumed" else None
     if binding is not None and (binding.fingerprint, binding.native_session_id) in host.log.given_twice:
         command = cmd.BeginAnew("native_session_shared")
-        await journal.record(lambda state: decide(state, command, host.world(state)))
+        # Refused: that turn is over.
+        with contextlib.suppress(Refused):
+            await journal.record(lambda state: decide(state, command, host.world(state)))
 
 
 async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start:

@@ -107,6 +107,26 @@ def test_a_retry_that_is_repeated_with_its_message_id_is_done_once(server: Local
     assert [turn["turn"] for turn in server.transcript(session)] == [2]
 
 
+def test_a_transcript_has_the_revision_of_its_words(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = said(server, "say one")
+    host = server.server.host
+    read = host.history
+
+    async def read_late(*given: Any, **named: Any) -> Any:
+        history = await read(*given, **named)
+        if server.server.log.journals[session].state.revision == 0:
+            message = history.views[1].message["message_id"]
+            await server.server.sessions.histories.edit(session, message, "say two")
+        return history
+
+    monkeypatch.setattr(host, "history", read_late)
+    shown = server.get(f"/api/sessions/{session}/transcript")
+    assert (shown["revision"], shown["turns"][0]["message"]["text"]) == (0, "say one")
+    monkeypatch.undo()
+    shown = server.get(f"/api/sessions/{session}/transcript")
+    assert (shown["revision"], shown["turns"][0]["message"]["text"]) == (1, "say two")
+
+
 def test_a_message_that_was_rewound_is_not_sent_again_by_its_message_id(server: LocalServer) -> None:
     session = said(server, "say one")
     path = f"/api/sessions/{session}/messages"

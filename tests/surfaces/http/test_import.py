@@ -195,7 +195,7 @@ GOOD = turn(1, "say one", "one")
     [
         ([{"type": "agent_launched", "turn": 1}], "number 1: type must be one of"),
         ([{}], "number 1: type must be one of"),
-        ([*GOOD[:3], 7], "number 4: Expected `object`, got `int`"),
+        ([*GOOD[:3], 7], "number 4: this must be an object, not a whole number"),
         (GOOD[:3], "turn 1 has no turn_end"),
         (GOOD[1:2] + GOOD[1:], "number 2: turn 1 has begun already"),
         (GOOD[:1] + GOOD[2:], "number 2: turn 1 must go on with turn_start"),

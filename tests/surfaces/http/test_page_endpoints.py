@@ -95,7 +95,7 @@ def test_every_view_has_a_path_of_its_own_and_needs_no_token(server: LocalServer
 def test_who_comes_to_a_place_that_is_none_gets_the_page_and_a_program_gets_a_problem(server: LocalServer) -> None:
     for path in ("/nowhere", "/api/nowhere"):
         answer = server.http.get(path, headers={"accept": "text/html,*/*;q=0.8"})
-        assert answer.status_code == 404 and "/page/page.js" in answer.text
+        assert answer.status_code == 404 and "/page/page.js" in answer.text and "etag" not in answer.headers
         assert is_problem(server.http.get(path), 404, "not_found")
         assert is_problem(server.http.post(path, headers={"accept": "text/html"}), 404, "not_found")
 

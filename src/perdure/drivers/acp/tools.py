@@ -36,6 +36,8 @@ class Tool(Struct, omit_defaults=True):
     words: str = ""
     """The tail of what its sub-agent says at the moment."""
     words_message: str | int | None = None
+    words_untold: int = 0
+    """How much of that was added since it was last told."""
 
     @property
     def open(self) -> bool:
@@ -59,6 +61,10 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
         running.block_kind = "tool"
         tool = running.tools[tool_id] = Tool(name=_name(call), title=_string(call, "title"))
         _remember(tool, call)
+        parent = parent_of(_meta(call))
+        if parent is not None and parent in running.tools:
+            # What it says after a tool of its own is something new.
+            forget_words(running.tools[parent])
         use = ToolUse(
             turn=turn,
             tool_id=tool_id,
@@ -66,7 +72,7 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
             kind=_string(call, "kind") or "other",
             title=tool.title,
             input=call.get("rawInput"),
-            parent_tool_id=parent_of(_meta(call)),
+            parent_tool_id=parent,
         )
         return [use, *_progress(tool, call, turn)]
     # Only what is new: many agents repeat the whole call with every word.
@@ -79,14 +85,24 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
 
 def report(running: Calls, parent: str, message: str | int | None, text: str) -> list[Event]:
     """A sub-agent's words: progress of the call that started it. Pieces of one message are joined, as far as its end
-    is shown; another message takes its place."""
+    is shown; another message takes its place. They are told again when there is an eighth more of them: each time they
+    are told from the beginning, and with every piece that would be far more than was said."""
     tool = running.tools.get(parent)
     if tool is None or not tool.open:
         return []
-    joins = message is not None and message == tool.words_message
-    tool.words = (tool.words + text if joins else text)[-KEPT_WORDS_CHARS:]
+    if message != tool.words_message:
+        forget_words(tool)
+    tool.words = (tool.words + text)[-KEPT_WORDS_CHARS:]
     tool.words_message = message
+    tool.words_untold += len(text)
+    if tool.words_untold < len(tool.words) // 8:
+        return []
+    tool.words_untold = 0
     return [ToolUpdate(turn=running.turn, tool_id=parent, status=cast(ToolStatus, tool.status), content=tool.words)]
+
+
+def forget_words(tool: Tool) -> None:
+    tool.words, tool.words_untold = "", 0
 
 
 def close(running: Calls) -> list[Event]:
@@ -111,7 +127,8 @@ def _progress(tool: Tool, call: dict[str, Any], turn: int, title: str | None = N
     ends = was_open and not tool.open
     content = _content(tool, call, ends)
     if ends:
-        tool.input, tool.output, tool.words = None, "", ""
+        tool.input, tool.output = None, ""
+        forget_words(tool)
     elif tool.status == before and not (content or diff or locations or title or given):
         return []
     kind = ToolResult if ends else ToolUpdate

@@ -64,7 +64,7 @@ def _on_http(request: Request, error: Exception) -> Response:
         return response
     if error.status_code == 404:
         if page.is_for_people(request):
-            return page.nowhere(request)
+            return page.nowhere()
         return problem("not_found", "There is nothing at this path. See /api/docs.")
     return problem("invalid", str(error.detail), status=error.status_code)
 

@@ -70,11 +70,10 @@ def is_for_people(request: Request) -> bool:
     return request.method == "GET" and "text/html" in request.headers.get("accept", "")
 
 
-def nowhere(request: Request) -> Response:
+def nowhere() -> Response:
     """The page, which says that there is nothing."""
-    response = answer(request, load("index.html"))
-    response.status_code = 404
-    return response
+    file = load("index.html")
+    return Response(file.content, status_code=404, headers={**HEADERS, "content-type": file.media})
 
 
 async def view(request: Request) -> Response:
