@@ -8,6 +8,15 @@ from playwright.sync_api import Route, expect
 from tests.harness import eventually
 from tests.page.person import Person
 
+# The answer to what is taken back waits until the test lets it go.
+HELD_DELETE = """
+  const really = window.fetch;
+  window.fetch = async (url, options) => {
+    if (options?.method === 'DELETE') await new Promise((resolve) => { window.letGo = resolve; });
+    return really(url, options);
+  };
+"""
+
 
 def test_the_first_message_makes_a_session_and_its_answer_is_streamed_as_markdown(person: Person) -> None:
     person.start("think Let me see.\nsay # Heading and **bold** and `code`\nusage 1200 340")
@@ -111,6 +120,25 @@ def test_messages_wait_in_a_queue_that_can_be_changed(person: Person) -> None:
     expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("interrupted")
 
 
+def test_a_queued_message_that_is_edited_is_not_lost_by_leaving_meanwhile(person: Person) -> None:
+    person.context.add_init_script(HELD_DELETE)
+    person.server.create(title="Other place")
+    session = person.start("hang")
+    expect(person.header).to_contain_text("Working")
+    person.send("say precious words")
+    person.page.get_by_role("list", name="Queue: 1 message").get_by_role("button", name=re.compile("^Edit")).click()
+    person.page.wait_for_function("() => window.letGo")
+    person.page.get_by_role("link", name=re.compile("Other place")).click()
+    expect(person.header).to_contain_text("Other place")
+    person.page.evaluate("() => window.letGo()")
+    eventually(lambda: person.server.get(f"/api/sessions/{session}/queue")["queue"] == [], "taken back")
+    person.page.go_back()
+    expect(person.header).to_contain_text("Working")
+    expect(person.composer).to_have_value("say precious words")
+    person.press("Escape Escape")
+    person.is_idle()
+
+
 def test_the_composer_stays_as_it_is_when_a_turn_begins(person: Person) -> None:
     person.page.set_viewport_size({"width": 768, "height": 1024})
     person.start("say done")
@@ -136,6 +164,22 @@ def test_escape_twice_interrupts(person: Person) -> None:
     person.composer.press("Escape")
     expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("interrupted")
     person.is_idle()
+
+
+def test_escape_that_is_held_does_not_interrupt(person: Person) -> None:
+    person.start("say begun\nhang")
+    person.sees("begun")
+    asked: list[str] = []
+    person.page.on("request", lambda request: asked.append(request.url))
+    person.composer.focus()
+    for _ in range(5):
+        person.page.keyboard.down("Escape")
+    expect(person.page.get_by_text("Press Esc again to interrupt.")).to_be_visible()
+    person.page.keyboard.up("Escape")
+    assert not [url for url in asked if url.endswith("/abort")]
+    person.press("Escape Escape")
+    person.is_idle()
+    assert [url for url in asked if url.endswith("/abort")]
 
 
 def test_an_agent_that_crashed_says_what_is_kept_and_can_be_retried(person: Person) -> None:
@@ -327,6 +371,25 @@ def test_files_of_a_queued_message_come_back_in_any_tab(person: Person, tmp_path
     assert person.server.http.get(path).text == "hello from a file"
 
 
+def test_a_turn_whose_file_is_no_longer_there_is_rewound_without_it(person: Person, tmp_path: Path) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("hello")
+    person.go("/new")
+    person.page.locator("input[type=file]").set_input_files(note)
+    person.send("say one")
+    expect(person.page).to_have_url(re.compile("/s/"))
+    person.is_idle()
+    session = person.page.url.rsplit("/", 1)[-1]
+    (attached,) = person.server.transcript(session)[0]["message"]["attachments"]
+    (stored,) = person.server.data.rglob(f"{attached['file']}*")
+    stored.unlink()
+    person.turn_menu(1, "Rewind")
+    expect(person.composer).to_have_value("say one")
+    expect(person.page.get_by_text("No longer on the server, and so left out: note.txt.")).to_be_visible()
+    expect(person.page.get_by_role("list", name="Attachments")).to_have_count(0)
+    assert person.server.transcript(session) == []
+
+
 def test_escape_leaves_the_composer_for_a_prompt_that_waits(person: Person) -> None:
     person.start("permit Deploy")
     person.may_answer()
@@ -365,8 +428,12 @@ def test_what_is_reached_by_keyboard_stays_in_sight_while_more_comes(person: Per
     person.is_idle()
     person.send("stream 4000 10")
     expect(person.header).to_contain_text("Working")
-    person.log.get_by_role("button", name="Read a").first.focus()
+    reached = person.log.get_by_role("button", name="Read a").first
+    reached.focus()
     expect(person.log).to_have_attribute("data-following", "false")
+    expect(person.page.get_by_role("button", name=re.compile(r"^\d+ new"))).to_be_visible()
+    expect(person.page.locator(":focus")).to_have_text(re.compile("Read a"))
+    expect(person.page.locator(":focus")).to_be_in_viewport()
     person.press("Escape Escape")
     person.is_idle()
 

@@ -88,6 +88,41 @@ def test_the_outline_and_a_link_lead_to_a_turn(person: Person) -> None:
     expect(person.log).to_have_attribute("data-following", "true")
 
 
+def test_a_turn_is_gone_to_also_by_somebody_who_has_scrolled(person: Person) -> None:
+    session = long_session(person.server, "scrolled", "egret")
+    person.open(session)
+    person.sees(f"Answer {TURNS}.")
+    person.log.hover()
+    person.page.mouse.wheel(0, -400)
+    expect(person.log).to_have_attribute("data-following", "false")
+    person.page.mouse.wheel(0, 3000)
+    expect(person.log).to_have_attribute("data-following", "true")
+    beside = person.page.get_by_role("complementary", name="Plan, files and outline")
+    for turn in (7, 45, 3):
+        beside.get_by_role("link", name=re.compile(f"^{turn} ")).click()
+        expect(place(person)).to_contain_text(f"Question {turn}")
+        expect(place(person)).to_be_in_viewport()
+        expect(person.log).to_have_attribute("data-following", "false")
+
+
+def test_turns_that_were_taken_back_are_shown_by_one_press_also_after_one_that_failed(person: Person) -> None:
+    session = person.server.create(title="Taken back")
+    for text in ("say one", "say two", "say three"):
+        person.server.turn(session, text)
+    person.server.post(f"/api/sessions/{session}/rewind", {"turn": 2})
+    person.server.turn(session, "say four")
+    person.open(session)
+    person.sees("say four")
+    asked = re.compile("rewound=true")
+    person.page.route(asked, lambda route: route.abort())
+    person.log.get_by_role("button", name=re.compile("Show 2 turns")).click()
+    expect(person.page.get_by_text("The server can't be reached.")).to_be_visible()
+    person.page.unroute(asked)
+    person.log.get_by_role("button", name=re.compile("Show 2 turns")).click()
+    person.sees("say two")
+    person.sees("say three")
+
+
 def test_a_link_to_a_turn_that_was_taken_back_or_never_was_says_so(person: Person) -> None:
     session = person.server.create(title="Short")
     for text in ("say one", "say two", "say three"):

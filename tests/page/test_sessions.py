@@ -205,6 +205,25 @@ def test_the_list_shows_the_session_that_is_gone_to(server: LiveServer, make_per
     expect(navigation.get_by_role("link", name=re.compile("Session 0"))).to_be_in_viewport(ratio=1)
 
 
+def test_the_list_shows_the_session_of_a_link_also_one_that_was_folded_away(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    person = make_person(server, height=500)
+    root = server.create(title="Release")
+    child = server.create(title="Guide", parent=root)
+    for number in range(12):
+        server.create(title=f"Session {number}")
+    entry = person.page.get_by_role("navigation", name="Sessions").locator(f"[data-session={child}]")
+    person.go(f"/s/{child}")
+    expect(entry).to_be_in_viewport(ratio=1)
+    person.page.get_by_role("button", name=re.compile("started by Release")).click()
+    expect(entry).to_have_count(0)
+    person.page.get_by_role("link", name=re.compile("Session 11")).click()
+    expect(person.header).to_contain_text("Session 11")
+    person.page.go_back()
+    expect(entry).to_be_in_viewport(ratio=1)
+
+
 def test_the_panel_makes_room_where_it_stands_and_closes_where_it_lies_over(person: Person) -> None:
     beside = person.page.get_by_role("complementary", name="Plan, files and outline")
     person.start("say hello")

@@ -2,8 +2,8 @@
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { visible } from "../src/text/visible";
-import { again, diffOf, marked, once } from "../src/views/answering";
-import type { TranscriptTurn } from "../src/wire/types";
+import { again, diffOf, marked, once, optionOf } from "../src/views/answering";
+import type { PromptOption, TranscriptTurn } from "../src/wire/types";
 
 const of = (...ids: string[]) => ids.map((prompt_id) => ({ prompt: { prompt_id, kind: prompt_id.startsWith("q") ? ("question" as const) : ("permission" as const) } }));
 
@@ -19,6 +19,13 @@ describe("answering", () => {
     expect(marked(of("q", "a"), null)!.prompt.prompt_id).toBe("a");
     expect(marked(of("q", "a"), "q")!.prompt.prompt_id).toBe("q");
     expect(marked(of("q"), null)).toBeUndefined();
+  });
+
+  it("allows always only by the key that says so", () => {
+    const options = (...kinds: PromptOption["kind"][]) => kinds.map((kind) => ({ option_id: kind, name: kind, kind }));
+    const both = options("allow_always", "reject_once", "allow_once");
+    expect(["y", "a", "n"].map((key) => optionOf(both, key)?.kind)).toEqual(["allow_once", "allow_always", undefined]);
+    expect(optionOf(options("allow_always", "reject_once"), "y")).toBeUndefined();
   });
 
   it("answers a prompt once, and again only if that failed", () => {

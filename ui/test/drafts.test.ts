@@ -2,7 +2,8 @@
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { keep, kept } from "../src/state/kept";
-import { before, changeFiles, filesOf, forgetId, idFor, sent } from "../src/views/drafts";
+import { changeFiles, draftOf, filesOf, forgetId, idFor, putBack, sent, takeBack, whenPut, write } from "../src/views/drafts";
+import { Problem, Unreachable } from "../src/wire/api";
 
 const file = (name: string) => ({ name, mime_type: "text/plain", data: "aGk=" });
 
@@ -14,8 +15,46 @@ afterEach(() => vi.unstubAllGlobals());
 
 describe("drafts", () => {
   it("keep what is half written when something comes back", () => {
-    expect(before("said", "")).toBe("said");
-    expect(before("said\n", "half")).toBe("said\n\nhalf");
+    putBack("back", "said\n");
+    expect(kept("back")).toBe("said\n");
+    write("back", "half");
+    putBack("back", "said\n", [file("one")]);
+    expect(kept("back")).toBe("said\n\nhalf");
+    expect(filesOf("back").map((one) => one.name)).toEqual(["one"]);
+  });
+
+  it("take what comes back where nobody shows them, and tell the composer that does", () => {
+    const heard: string[] = [];
+    const leave = whenPut("here", (text) => void heard.push(text));
+    putBack("here", "one");
+    putBack("elsewhere", "two");
+    leave();
+    putBack("here", "three");
+    expect(heard).toEqual(["one"]);
+    expect([draftOf("here"), draftOf("elsewhere")]).toEqual(["three\n\none", "two"]);
+  });
+
+  it("have what was taken back, also if the answer was lost, but not if it was refused", async () => {
+    const lost = () => Promise.reject(new Unreachable());
+    await takeBack("taken", "one", [], async () => undefined);
+    expect(draftOf("taken")).toBe("one");
+    for (let tries = 0; tries < 2; tries++) await expect(takeBack("lost", "two", [file("x")], lost)).rejects.toThrow(/in the composer/);
+    expect(draftOf("lost")).toBe("two");
+    expect(filesOf("lost")).toHaveLength(1);
+    await expect(takeBack("refused", "three", [], () => Promise.reject(new Problem("No.", 409, "x")))).rejects.toThrow("No.");
+    expect(draftOf("refused")).toBe("");
+  });
+
+  it("are not lost where the browser's storage is full", () => {
+    write("full", "old");
+    localStorage.setItem = () => {
+      throw new Error("full");
+    };
+    write("full", "half written");
+    putBack("full", "said");
+    expect(draftOf("full")).toBe("said\n\nhalf written");
+    expect(sent("full", "said\n\nhalf written", [])).toBe(true);
+    expect(draftOf("full")).toBe("");
   });
 
   it("take files that are read at the same time", async () => {

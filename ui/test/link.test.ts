@@ -72,34 +72,95 @@ describe("a tab", () => {
     expect(heard.map((message) => message.kind)).toContain("events");
   });
 
-  it("of its own lets go of its streams while it is hidden, unless the person is to be told and no other tab does it", async () => {
-    vi.stubGlobal("SharedWorker", undefined);
-    const held: unknown[] = [];
-    let free = true;
-    const request = async (_name: string, _options: object, use: (lock: object | null) => unknown) => void held.push(use(free ? {} : null));
-    vi.stubGlobal("navigator", { locks: { request } });
-    const turn = async (visibilityState: string) => {
+  describe("with a feed of its own", () => {
+    /** The browser's locks: one has it, the others wait. */
+    let holder: string | null;
+    let next: (() => void)[];
+    const request = (_name: string, { signal }: { signal: AbortSignal }, use: () => unknown) =>
+      new Promise<void>((resolve, refuse) => {
+        const take = async () => {
+          holder = "this tab";
+          await use();
+          holder = null;
+          next.shift()?.();
+          resolve();
+        };
+        if (!holder) return void queueMicrotask(take);
+        next.push(take);
+        signal.addEventListener("abort", () => {
+          if (!next.includes(take)) return;
+          next = next.filter((one) => one !== take);
+          refuse(new Error("aborted"));
+        });
+      });
+    const show = (visibilityState: string) => {
       Object.assign(document, { visibilityState });
       document.dispatchEvent(new globalThis.Event("visibilitychange"));
+    };
+    const turn = async (visibilityState: string) => {
+      show(visibilityState);
       await vi.advanceTimersByTimeAsync(10);
     };
     const streams = () => [server.open("all=true").length, server.open("sessions=a").length];
-    link.connect(() => told);
-    link.watch(["a"]);
-    await vi.advanceTimersByTimeAsync(10);
-    expect(streams()).toEqual([1, 1]);
-    await turn("hidden");
-    expect(streams()).toEqual([0, 0]);
-    await turn("visible");
-    expect(streams()).toEqual([1, 1]);
-    told = true;
-    await turn("hidden");
-    expect(streams()).toEqual([1, 0]);
-    await turn("visible");
-    expect(streams()).toEqual([1, 1]);
-    await held[0];
-    free = false;
-    await turn("hidden");
-    expect(streams()).toEqual([0, 0]);
+    beforeEach(async () => {
+      holder = null;
+      next = [];
+      vi.stubGlobal("SharedWorker", undefined);
+      vi.stubGlobal("navigator", { locks: { request } });
+      link.connect(() => told);
+      link.watch(["a"]);
+      await vi.advanceTimersByTimeAsync(10);
+      expect(streams()).toEqual([1, 1]);
+    });
+
+    it("lets go of its streams while it is hidden, unless the person is to be told", async () => {
+      await turn("hidden");
+      expect(streams()).toEqual([0, 0]);
+      await turn("visible");
+      expect(streams()).toEqual([1, 1]);
+      told = true;
+      await turn("hidden");
+      expect(streams()).toEqual([1, 0]);
+      await turn("visible");
+      expect(streams()).toEqual([1, 1]);
+      expect(holder).toBe(null);
+    });
+
+    it("leaves it to another hidden tab, and takes over from it", async () => {
+      told = true;
+      holder = "another tab";
+      await turn("hidden");
+      expect(streams()).toEqual([0, 0]);
+      holder = null;
+      next.shift()!();
+      await vi.advanceTimersByTimeAsync(10);
+      expect(streams()).toEqual([1, 0]);
+    });
+
+    it("does not wait for its turn once it is seen", async () => {
+      told = true;
+      holder = "another tab";
+      await turn("hidden");
+      await turn("visible");
+      expect(next).toEqual([]);
+      expect(streams()).toEqual([1, 1]);
+    });
+
+    it("goes on listening when it is seen for a moment", async () => {
+      told = true;
+      await turn("hidden");
+      show("visible");
+      await turn("hidden");
+      expect(streams()).toEqual([1, 0]);
+      await turn("visible");
+      expect([streams(), holder, next]).toEqual([[1, 1], null, []]);
+    });
+
+    it("lets go where there are no locks", async () => {
+      told = true;
+      vi.stubGlobal("navigator", {});
+      await turn("hidden");
+      expect(streams()).toEqual([0, 0]);
+    });
   });
 });

@@ -93,6 +93,36 @@ describe("older turns", () => {
     expect(store.earlier).toBe(4);
   });
 
+  it("of a turn that runs lose nothing of what comes while they are on their way, whatever became of the load before", async () => {
+    const { message: _message, parts: _parts, ...info } = { ...moment.transcript[0], turn: 1, stop_reason: null, ended_at: null } as Record<string, unknown>;
+    const message = { message_id: "m1", text: "q", at: "", attachments: [] };
+    const session = { ...moment.snapshot.session, state: "processing", turns: [info], revision: 0 };
+    const tail = [{ type: "text", block: 0, text: "TAIL ", offset: 1000 }];
+    const snapshot = { ...moment.snapshot, seq: 100, turn: 1, session, visible_turns: [1], message, parts: tail, text_offset: 1000, pending_prompts: [], queue: [] } as unknown as Event;
+    const delta = (seq: number) => ({ type: "assistant_text", seq, at: "", session_id: "s", turn: 1, block: 0, delta: `x${seq} ` }) as unknown as Event;
+    let reply: () => void = () => {};
+    answer = async () => {
+      if (asked.length === 1) return new Promise((_, refuse) => setTimeout(() => refuse(new TypeError("Failed to fetch")), 10));
+      await new Promise<void>((resolve) => (reply = resolve));
+      return new Response(JSON.stringify({ seq: 100, revision: 0, turns: [{ ...info, message, parts: [{ type: "text", block: 0, text: "HEAD TAIL " }] }] }));
+    };
+    const { SessionStore } = await import("../src/state/store");
+    const store = new SessionStore("s");
+    store.subscribe(() => {});
+    store.hear([snapshot]);
+    await pass(16);
+    void store.loadFrom(1);
+    await pass(30);
+    expect(asked).toHaveLength(2);
+    store.hear([delta(101), delta(102)]);
+    await pass(50);
+    reply();
+    await pass(50);
+    store.hear([delta(103)]);
+    await pass(50);
+    expect(store.state.turns[0]!.parts).toMatchObject([{ text: "HEAD TAIL x101 x102 x103 " }]);
+  });
+
   it("are not taken as they were before a change that is known", async () => {
     let reply: (answer: Response) => void = () => {};
     answer = () => new Promise((resolve) => (reply = resolve));

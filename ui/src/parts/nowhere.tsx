@@ -11,7 +11,7 @@ export function Nowhere({ title, children }: { title: string; children: ReactNod
       <h1 className="text-lg font-semibold">{title}</h1>
       <p className="text-quiet">{children}</p>
       <Button icon="plus" className="mt-2" onClick={() => go("/new")}>New session</Button>
-      <Link to="/" className="text-sm text-quiet underline underline-offset-2 md:hidden">All sessions</Link>
+      <Link to="/" className="reach text-sm text-quiet underline underline-offset-2 md:hidden">All sessions</Link>
     </div>
   );
 }

@@ -123,7 +123,7 @@ export function App({ trouble }: { trouble: string }) {
   const listOnly = route.view === "home";
   return (
     <div className="relative flex h-full flex-col">
-      <LinkBar />
+      <LinkBar list={listOnly} />
       <div className="flex min-h-0 flex-1">
         <div className={`w-full shrink-0 flex-col border-r border-line bg-sunken md:flex md:w-68 ${listOnly ? "flex" : "hidden"}`}>
           <Sidebar onPalette={() => setPalette(true)} />

@@ -1,6 +1,6 @@
 // One slim line that says when the page is not live, or no longer the newest. Above: the app. Below: the overview. It waits a
 // moment before it appears, since a stream that is opened anew is not a loss, and lies over what is below the heading, so
-// that nothing moves when it comes and goes.
+// that nothing moves when it comes and goes. That there is a newer page stays until it is loaded, so that takes room.
 
 import { useEffect, useState } from "react";
 import { useSeconds } from "../parts/clock";
@@ -10,7 +10,8 @@ import { compare } from "./version";
 
 const GRACE_MS = 600;
 
-export function LinkBar() {
+/** `list`: on a phone the list of sessions fills the page, and its heading is taller than that of a view. */
+export function LinkBar({ list }: { list: boolean }) {
   const { link, lastEventAt } = useOverview();
   const [shown, setShown] = useState(false);
   useEffect(() => {
@@ -23,13 +24,15 @@ export function LinkBar() {
   }, [link]);
   const outdated = useOutdated();
   return (
-    <div role="status" aria-live="polite" className="absolute inset-x-0 top-13 z-40 md:left-68">
-      {shown && <Words since={lastEventAt} />}
-      {outdated && !shown && (
+    <div role="status" aria-live="polite">
+      {outdated && (
         <p className="border-b border-line bg-accent-soft px-4 py-1 text-center text-xs">
           The page was updated. <button type="button" className="underline underline-offset-2" onClick={() => location.reload()}>Reload</button>
         </p>
       )}
+      <div className="relative">
+        {shown && <div className={`absolute inset-x-0 z-40 md:top-13 md:left-68 ${list ? "top-16" : "top-13"}`}><Words since={lastEventAt} /></div>}
+      </div>
     </div>
   );
 }

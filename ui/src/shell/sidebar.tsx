@@ -7,7 +7,7 @@ import { Ago } from "../parts/clock";
 import { Dot } from "../parts/dot";
 import { Icon, type IconName } from "../parts/icons";
 import { Menu } from "../parts/menu";
-import { below, grouped, tree, type Tree } from "../state/grouping";
+import { ancestors, below, grouped, tree, type Tree } from "../state/grouping";
 import { attention, titleOf, useOverview } from "../state/sessions";
 import { placeOf, withoutMarks } from "../text/words";
 import type { Session } from "../wire/types";
@@ -35,13 +35,16 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
   const folds = useFolds(shown, current);
   const waiting = sessions.filter((session) => session.pending_prompts > 0).length;
   const filtered = Object.values(filter).some(Boolean);
+  const known = useMemo(() => new Map(shown.map((session) => [session.id, session])), [shown]);
+  const open = current === null ? undefined : known.get(current);
+  const drawn = open !== undefined && !ancestors(open, known).some((session) => folds.folded.has(session.id));
   useEffect(() => {
-    if (current) document.querySelector(`[data-session="${CSS.escape(current)}"]`)?.scrollIntoView({ block: "nearest" });
-  }, [current]);
+    if (current && drawn) document.querySelector(`[data-session="${CSS.escape(current)}"]`)?.scrollIntoView({ block: "nearest" });
+  }, [current, drawn]);
   return (
     <nav aria-label="Sessions" className="flex min-h-0 flex-1 flex-col">
       <div className="flex items-center gap-1 px-3 pt-3 pb-2">
-        <Link to="/" className="flex-1 px-1 text-base font-semibold">Perdure</Link>
+        <Link to="/" className="flex min-h-(--target) flex-1 items-center px-1 text-base font-semibold">Perdure</Link>
         <IconButton icon="search" label="Search and commands (Ctrl+K)" onClick={onPalette} />
         <FilterMenu sessions={sessions} filter={filter} onChange={setFilter} on={filtered} />
         <Link to="/new" aria-label="New session" title="New session (c)" className="inline-flex size-(--target) items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text"><Icon name="plus" /></Link>
@@ -61,7 +64,7 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
             {filtered ? <Button onClick={() => setFilter(NO_FILTER)}>Show all sessions</Button> : <Button tone="primary" className="md:hidden" onClick={() => go("/new")}>Start a session</Button>}
           </div>
         )}
-        {more && <Link to="/search" className="block px-2 text-xs text-quiet underline underline-offset-2">Older sessions are found by search</Link>}
+        {more && <Link to="/search" className="reach block px-2 text-xs text-quiet underline underline-offset-2">Older sessions are found by search</Link>}
       </div>
       <div className="grid grid-cols-2 gap-0.5 border-t border-line p-2 text-sm">
         <Place to="/inbox" icon="inbox" label="Inbox" count={waiting} current={route.view === "inbox"} />

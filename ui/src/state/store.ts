@@ -142,23 +142,24 @@ export class SessionStore {
     return this.state.turns.some((one) => one.turn === turn && one.loaded);
   }
 
-  /** Turns that were taken back, to be looked at; whether there are any. */
-  async loadRewound(turns: number[]): Promise<boolean> {
+  /** Turns that were taken back, to be looked at; all that the server has of these, also those that were not. */
+  async loadRewound(turns: number[]): Promise<TranscriptTurn[]> {
     const found = await get<{ turns: TranscriptTurn[] }>(at(this.id, `/transcript?rewound=true&from_turn=${turns[0]}&to_turn=${turns[turns.length - 1]}`));
     const rewound = found.turns.filter((turn) => turn.rewound);
     this.state = withHistory(this.state, rewound, this.state.seq);
     this.tell();
-    return rewound.length > 0;
+    return found.turns;
   }
 
   /** One after the other; what an earlier one has brought is not fetched again. */
   private load(from: number, to: number): Promise<void> {
-    // The beginning of a very long running turn: nothing is folded until it is here, so that nothing is missed.
-    const newest = this.state.visible[this.state.visible.length - 1] ?? -1;
-    if (newest >= from && newest <= to) this.held = true;
     const next = this.loads.then(() => {
       const lacking = missing(this.state).filter((turn) => turn >= from && turn <= to);
-      return lacking.length ? this.fetch(lacking[0]!, lacking[lacking.length - 1]!) : this.release();
+      if (!lacking.length) return;
+      // The beginning of a very long running turn: nothing is folded until it is here, so that nothing is missed. Only now,
+      // as the end of the load before lets go.
+      this.held = lacking[lacking.length - 1] === this.state.visible[this.state.visible.length - 1];
+      return this.fetch(lacking[0]!, lacking[lacking.length - 1]!);
     });
     this.loads = next;
     return next;

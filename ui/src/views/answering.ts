@@ -2,7 +2,7 @@
 // inbox. Below: nothing. A key that is held, or pressed twice, must not allow what came up in its place.
 
 import { useEffect, useState } from "react";
-import type { Diff, Prompt, ToolPart, TranscriptTurn } from "../wire/types";
+import type { Diff, Prompt, PromptOption, ToolPart, TranscriptTurn } from "../wire/types";
 
 export const READ_MS = 400;
 
@@ -17,6 +17,12 @@ export function once(prompt: string): boolean {
 
 /** The answer did not arrive, so the key may give it again. */
 export const again = (prompt: string) => void given.delete(prompt);
+
+/** What a key means: once or always, and nothing else where a prompt offers only one of them. */
+export function optionOf(options: PromptOption[], key: string): PromptOption | undefined {
+  const kind = { y: "allow_once", a: "allow_always" }[key];
+  return options.find((option) => option.kind === kind);
+}
 
 /** The prompt that stays marked while others come and go around it: by itself one that a key can answer. */
 export function marked<T extends { prompt: { prompt_id: string; kind: Prompt["kind"] } }>(all: T[], id: string | null): T | undefined {

@@ -50,7 +50,7 @@ export function Aside({ store, shown, beside, onClose }: { store: SessionStore; 
         <Spent state={state} />
         <Outline state={state} onClose={onClose} />
         <Section title="Events">
-          <Link to={pathOf(state.id) + "/events"} className="text-quiet underline underline-offset-2 hover:text-text">{state.seq.toLocaleString("en")} stored</Link>
+          <Link to={pathOf(state.id) + "/events"} className="reach text-quiet underline underline-offset-2 hover:text-text">{state.seq.toLocaleString("en")} stored</Link>
         </Section>
       </aside>
     </>

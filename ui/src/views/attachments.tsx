@@ -22,15 +22,23 @@ export async function readFiles(files: Iterable<File>): Promise<Attachment[]> {
   return read;
 }
 
-/** The files of a message that the server has, as they were when it was sent. Those that are only named stay so. */
-export function filesBack(session: string, attachments: Attachment[]): Promise<Attachment[]> {
-  const back = async ({ name, mime_type, file, path, uri }: Attachment): Promise<Attachment> => {
-    if (!file) return { name, mime_type, ...(path ? { path } : {}), ...(uri ? { uri } : {}) };
+/** The files of a message that the server has, as they were when it was sent. Those that are only named stay so; those that
+ * it no longer has are left out. */
+export async function filesBack(session: string, attachments: Attachment[]): Promise<Attachment[]> {
+  const missing: string[] = [];
+  const back = async ({ name, mime_type, file, path, uri }: Attachment): Promise<Attachment[]> => {
+    if (!file) return [{ name, mime_type, ...(path ? { path } : {}), ...(uri ? { uri } : {}) }];
     const answer = await fetch(at(session, `/attachments/${encodeURIComponent(file)}`)).catch(() => null);
+    if (answer?.status === 404) {
+      missing.push(name);
+      return [];
+    }
     if (!answer?.ok) throw new Error(`${name} can't be had from the server, so nothing was taken back.`);
-    return { name, mime_type, data: await base64(await answer.blob()) };
+    return [{ name, mime_type, data: await base64(await answer.blob()) }];
   };
-  return Promise.all(attachments.map(back));
+  const files = await Promise.all(attachments.map(back));
+  if (missing.length) say(`No longer on the server, and so left out: ${missing.join(", ")}.`, true);
+  return files.flat();
 }
 
 function base64(file: Blob): Promise<string> {

@@ -7,17 +7,14 @@ import { Button, IconButton } from "../parts/button";
 import { Menu } from "../parts/menu";
 import { Icon } from "../parts/icons";
 import { say } from "../shell/toast";
-import { keep, kept } from "../state/kept";
 import { sentence } from "../wire/api";
 import type { Attachment, Command } from "../wire/types";
 import { AttachmentList, readFiles } from "./attachments";
 import { useCompletions, wantedAt } from "./completion";
-import { before, changeFiles, sent, useFiles } from "./drafts";
+import { changeFiles, draftOf, sent, useFiles, whenPut, write } from "./drafts";
 
 export interface ComposerHandle {
   focus(): void;
-  /** Before what is half written. */
-  put(text: string, attachments?: Attachment[]): void;
 }
 
 export interface Sent {
@@ -46,7 +43,7 @@ interface Props {
 const isPhone = () => matchMedia("(pointer: coarse)").matches;
 
 export function Composer({ draftKey, session, commands, busy, disabled, placeholder, chips, onSend, onEscape, leaves, autoFocus, ref }: Props) {
-  const [text, setText] = useState(() => kept(draftKey) ?? "");
+  const [text, setText] = useState(() => draftOf(draftKey));
   const [cursor, setCursor] = useState(0);
   const attachments = useFiles(draftKey);
   const [closed, setClosed] = useState(false);
@@ -55,20 +52,24 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
   const area = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
 
-  const change = (value: string) => {
+  const show = (value: string) => {
     setText(value);
-    keep(draftKey, value);
     setClosed(false);
     setPicked(0);
   };
-  useImperativeHandle(ref, () => ({
-    focus: () => area.current?.focus(),
-    put: (value, files = []) => {
-      change(before(value, kept(draftKey) ?? ""));
-      changeFiles(draftKey, (now) => [...files, ...now]);
-      requestAnimationFrame(() => area.current?.focus());
-    },
-  }));
+  const change = (value: string) => {
+    write(draftKey, value);
+    show(value);
+  };
+  useImperativeHandle(ref, () => ({ focus: () => area.current?.focus() }));
+  useEffect(
+    () =>
+      whenPut(draftKey, (value) => {
+        show(value);
+        requestAnimationFrame(() => area.current?.focus());
+      }),
+    [draftKey],
+  );
   useLayoutEffect(() => {
     const element = area.current!;
     element.style.height = "auto";
@@ -140,7 +141,8 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
       area.current?.blur();
     } else if (event.key === "Escape" && onEscape) {
       event.stopPropagation();
-      onEscape();
+      // A key that is held was pressed once.
+      if (!event.nativeEvent.repeat) onEscape();
     }
   };
 

@@ -66,6 +66,16 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
       return next;
     });
   }, [look]);
+  /** As one: what is shown is what the server gave, which may be none of them. */
+  const toggleRewound = (turns: number[], isOpen: boolean) => {
+    look();
+    setOpen((before) => {
+      const next = new Set(before);
+      for (const turn of turns) if (isOpen) next.delete("rewound:" + turn); else next.add("rewound:" + turn);
+      return next;
+    });
+    if (!isOpen) onRewound(turns);
+  };
 
   const busy = state.session?.state === "processing";
   const workdir = state.session?.workdir ?? "";
@@ -75,7 +85,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
         return (
           <div className="py-4 text-center text-xs text-quiet">
             {store.trouble && <p className="pb-1 text-red">Older turns can't be shown now. {store.trouble}</p>}
-            {store.loading ? <p>Loading {plural(row.count, "earlier turn")}</p> : <button type="button" className="underline underline-offset-2 hover:text-text" onClick={() => void store.loadEarlier()}>Show {plural(row.count, "earlier turn")}</button>}
+            {store.loading ? <p>Loading {plural(row.count, "earlier turn")}</p> : <button type="button" className="reach underline underline-offset-2 hover:text-text" onClick={() => void store.loadEarlier()}>Show {plural(row.count, "earlier turn")}</button>}
           </div>
         );
       case "message":
@@ -99,7 +109,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
       case "notice":
         return <Notice part={row.part} turn={row.turn} onRetry={!busy && row.turn.message && state.session?.state !== "ended" ? () => actions.retry(row.turn) : null} />;
       case "rewound":
-        return <RewoundRow turns={row.turns} isOpen={row.open} onToggle={() => (row.turns.forEach((turn) => toggle("rewound:" + turn)), row.open || onRewound(row.turns))} />;
+        return <RewoundRow turns={row.turns} isOpen={row.open} onToggle={() => toggleRewound(row.turns, row.open)} />;
       case "outgoing":
         return <OutgoingRow message={row.message} />;
       case "working":
@@ -159,7 +169,11 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     set(true);
     pin();
   }, [set, pin]);
-  const begin = useCallback(() => set(false), [set]);
+  // What the hand did before is over: the scrolling that follows is not the person's.
+  const begin = useCallback(() => {
+    byHand.current = false;
+    set(false);
+  }, [set]);
 
   /** The person looks at something: stay, and follow again only if that is still the end. */
   const look = useCallback(() => {

@@ -69,7 +69,7 @@ export function Inbox() {
         {waiting.map((session) => (
           <section key={session.id} aria-label={titleOf(session)}>
             <h2 className="mb-2 flex min-w-0 items-baseline gap-2 text-sm">
-              <Link to={pathOf(session.id)} className="min-w-0 truncate font-semibold underline-offset-2 hover:underline">{titleOf(session)}</Link>
+              <Link to={pathOf(session.id)} className="reach min-w-0 font-semibold underline-offset-2 hover:underline"><span className="block truncate">{titleOf(session)}</span></Link>
               <span className="shrink-0 text-xs text-quiet">{session.agent}</span>
             </h2>
             <div className="space-y-2">

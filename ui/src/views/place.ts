@@ -4,13 +4,18 @@
 import { useEffect, useRef, useState, type RefObject } from "react";
 import type { VirtualizerHandle } from "virtua";
 import type { Place } from "../shell/router";
-import { attempt, say } from "../shell/toast";
+import { say } from "../shell/toast";
 import type { SessionStore } from "../state/store";
+import { Problem, sentence } from "../wire/api";
 import { rowAt, type Row } from "./rows";
 
 const MARKED_MS = 2500;
 /** What is before a piece of an answer is seen too. */
 const CONTEXT_PX = 72;
+const FIRST_RETRY_MS = 1000;
+const LAST_RETRY_MS = 30_000;
+
+type Bringer = Pick<SessionStore, "loadFrom" | "loadRewound"> & { state: { visible: number[] } };
 
 interface Found {
   key: string;
@@ -28,7 +33,11 @@ export function usePlace(store: SessionStore, rows: Row[], place: Place | null, 
     if (!place) return;
     // From now on the end is not followed, so that nothing scrolls there while the turn is on its way.
     begin();
-    void bring(store, place.turn, show);
+    let here = true;
+    void bring(store, place.turn, show, () => here);
+    return () => {
+      here = false;
+    };
   }, [store, place]);
 
   useEffect(() => {
@@ -50,9 +59,23 @@ export function usePlace(store: SessionStore, rows: Row[], place: Place | null, 
   return found;
 }
 
-async function bring(store: SessionStore, turn: number, show: (turn: number) => void): Promise<void> {
-  if (store.state.visible.includes(turn)) return store.loadFrom(turn);
-  const there = await attempt(store.loadRewound([turn]));
-  if (there) show(turn);
-  else if (there === false) say(`This session has no turn ${turn}.`);
+/** Have a turn brought, also one that was taken back or that is newer than what is known here; again and again until the
+ * server says something, or nobody is `here` to see it. */
+export async function bring(store: Bringer, turn: number, show: (turn: number) => void, here: () => boolean): Promise<void> {
+  for (let wait = FIRST_RETRY_MS; here(); wait = Math.min(LAST_RETRY_MS, wait * 2)) {
+    if (store.state.visible.includes(turn)) return store.loadFrom(turn);
+    try {
+      const found = await store.loadRewound([turn]);
+      if (!here()) return;
+      if (found.some((one) => one.turn === turn && one.rewound)) show(turn);
+      else if (found.some((one) => one.turn === turn)) await store.loadFrom(turn);
+      else say(`This session has no turn ${turn}.`);
+      return;
+    } catch (error) {
+      if (!here()) return;
+      if (wait === FIRST_RETRY_MS) say(sentence(error), true);
+      if (error instanceof Problem && error.status === 404) return;
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
+  }
 }

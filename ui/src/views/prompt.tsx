@@ -10,7 +10,7 @@ import { say } from "../shell/toast";
 import { visible } from "../text/visible";
 import { at, post, Problem, sentence } from "../wire/api";
 import type { Diff, Json, Prompt, PromptOption } from "../wire/types";
-import { again, once } from "./answering";
+import { again, once, optionOf } from "./answering";
 import { asText } from "./tool";
 
 export async function answer(session: string, prompt: string, body: Record<string, unknown>): Promise<boolean> {
@@ -29,7 +29,7 @@ const byKind = (prompt: Prompt, kind: PromptOption["kind"]) => prompt.options.fi
 /** What a key means for a prompt: how it is answered, or that a reason is asked for first. */
 export function answerByKey(session: string, prompt: Prompt, key: string): boolean {
   if (prompt.kind !== "permission") return false;
-  const option = key === "y" ? (byKind(prompt, "allow_once") ?? byKind(prompt, "allow_always")) : key === "a" ? byKind(prompt, "allow_always") : undefined;
+  const option = optionOf(prompt.options, key);
   if (!option || !once(prompt.prompt_id)) return false;
   void answer(session, prompt.prompt_id, { option_id: option.option_id }).then((done) => done || again(prompt.prompt_id));
   return true;

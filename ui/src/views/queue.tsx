@@ -6,17 +6,18 @@ import { Icon } from "../parts/icons";
 import { attempt } from "../shell/toast";
 import { plural } from "../text/words";
 import { at, remove } from "../wire/api";
-import type { Attachment, Queued } from "../wire/types";
+import type { Queued } from "../wire/types";
 import { filesBack } from "./attachments";
+import { takeBack } from "./drafts";
 
-export function QueueList({ session, queue, onEdit }: { session: string; queue: Queued[]; onEdit: (message: Queued, attachments: Attachment[]) => void }) {
+export function QueueList({ session, queue, onEdit }: { session: string; queue: Queued[]; onEdit: (message: Queued) => void }) {
   if (!queue.length) return null;
-  const takeBack = (message: Queued) => remove(at(session, `/queue/${encodeURIComponent(message.message_id)}`));
+  const unqueue = (message: Queued) => remove(at(session, `/queue/${encodeURIComponent(message.message_id)}`));
   // The server lets go of its files with the message, so they are had before.
   const edit = async (message: Queued) => {
     const files = await filesBack(session, message.attachments ?? []);
-    await takeBack(message);
-    onEdit(message, files);
+    await takeBack("draft." + session, message.text, files, () => unqueue(message));
+    onEdit(message);
   };
   return (
     <ul aria-label={`Queue: ${plural(queue.length, "message")}`} className="divide-y divide-line rounded-lg border border-line bg-sunken text-sm">
@@ -26,7 +27,7 @@ export function QueueList({ session, queue, onEdit }: { session: string; queue: 
           <span className="min-w-0 flex-1 truncate">{message.text}</span>
           {!!message.attachments?.length && <span className="flex shrink-0 items-center gap-1 text-xs text-quiet"><Icon name="clip" size={12} />{plural(message.attachments.length, "file")}</span>}
           <IconButton icon="pencil" label="Edit: take it back into the composer" size={14} onClick={() => void attempt(edit(message))} />
-          <IconButton icon="cross" label="Remove from the queue" size={14} onClick={() => void attempt(takeBack(message))} />
+          <IconButton icon="cross" label="Remove from the queue" size={14} onClick={() => void attempt(unqueue(message))} />
         </li>
       ))}
     </ul>

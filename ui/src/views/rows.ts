@@ -7,10 +7,10 @@ import type { Outgoing } from "../state/outbox";
 import { grow, NOTHING, shown, type Block, type Blocks } from "../text/blocks";
 import type { NoticePart, Part, PlanPart, Prompt, ResolvedPart, TextPart, ToolPart } from "../wire/types";
 
-/** `gone`: of a turn that was taken back and is looked at again. */
 /** The tools that wait for the person's word. */
 export type Asked = ReadonlySet<string | null | undefined>;
 
+/** `gone`: of a turn that was taken back and is looked at again. */
 export type Row = { gone?: boolean } & (
   | { kind: "earlier"; key: string; count: number }
   | { kind: "message"; key: string; turn: Turn }

@@ -21,6 +21,7 @@ import { Aside, isWide } from "./aside";
 import { filesBack } from "./attachments";
 import { Chip, Composer, type ComposerHandle } from "./composer";
 import { Conversation, type ConversationHandle } from "./conversation";
+import { takeBack } from "./drafts";
 import { answerByKey, PromptCard } from "./prompt";
 import { QueueList } from "./queue";
 import { sayPlan, SessionHeader } from "./sessionheader";
@@ -94,8 +95,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
       rewind: (turn) => {
         const back = async () => {
           const files = await filesBack(id, turn.message?.attachments ?? []);
-          await post(at(id, "/rewind"), { turn: turn.turn, ...store.revision });
-          composer.current?.put(turn.message?.text ?? "", files);
+          await takeBack("draft." + id, turn.message?.text ?? "", files, () => post(at(id, "/rewind"), { turn: turn.turn, ...store.revision }));
         };
         void attempt(back());
       },
@@ -123,7 +123,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
         <div className="mx-auto w-full max-w-[calc(92ch+48px)] space-y-2 px-3 pb-[max(12px,env(safe-area-inset-bottom))] sm:px-6">
           {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} project={session.project} diff={tool?.diff} denying={denying.prompt === prompt.prompt_id ? denying.count : 0} keys={still ? "ready" : "soon"} />}
           {prompts.length > 1 && <p className="text-xs text-amber">{prompts.length - 1} more after this one</p>}
-          <QueueList session={id} queue={queue} onEdit={(message, files) => (composer.current?.put(message.text, files), message.agent && setNextAgent(message.agent))} />
+          <QueueList session={id} queue={queue} onEdit={(message) => message.agent && setNextAgent(message.agent)} />
           {busy && escaped > 0 && <p className="text-xs text-quiet" role="status">Press Esc again to interrupt.</p>}
           {ended && session && <EndedRow id={id} project={session.project} agent={session.agent} />}
           <Composer

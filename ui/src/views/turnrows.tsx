@@ -64,7 +64,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
       {editing === null ? (
         <>
           <div className="said max-w-[76ch] break-words whitespace-pre-wrap">{long && !whole ? first : message.text}</div>
-          {long && <button type="button" aria-expanded={whole} className="mt-1 text-xs text-quiet underline underline-offset-2 hover:text-text" onClick={() => setWhole(!whole)}>{whole ? "Show less" : `Show all ${plural(lines.length, "line")}`}</button>}
+          {long && <button type="button" aria-expanded={whole} className="reach mt-1 text-xs text-quiet underline underline-offset-2 hover:text-text" onClick={() => setWhole(!whole)}>{whole ? "Show less" : `Show all ${plural(lines.length, "line")}`}</button>}
         </>
       ) : (
         <form
@@ -87,7 +87,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
           {message.attachments.map((attachment, index) => (
             <li key={index} className="flex items-center gap-1.5 rounded-md border border-line px-2 py-1 text-xs text-quiet">
               <Icon name="clip" size={12} />
-              {attachment.file && session ? <a href={at(session, `/attachments/${encodeURIComponent(attachment.file)}`)} download={attachment.name} className="underline underline-offset-2">{attachment.name}</a> : attachment.name}
+              {attachment.file && session ? <a href={at(session, `/attachments/${encodeURIComponent(attachment.file)}`)} download={attachment.name} className="reach underline underline-offset-2">{attachment.name}</a> : attachment.name}
             </li>
           ))}
         </ul>

@@ -62,6 +62,11 @@ export class Feed {
   }
 
   open(): void {
+    this.hearAll();
+    if (!this.watching) this.restart();
+  }
+
+  private hearAll(): void {
     this.changes ??= new Stream("/api/events?all=true", {
       events: (events) => {
         this.lastEventAt = Date.now();
@@ -77,14 +82,14 @@ export class Feed {
         this.relink();
       },
     });
-    if (!this.watching) this.restart();
   }
 
   /** Let go of the connections; what was missed comes as snapshots when it is opened again. */
   close(): void {
     this.changes?.close();
     this.changes = null;
-    this.rest();
+    this.watching?.close();
+    this.watching = null;
     this.lists.stop();
   }
 
@@ -92,6 +97,7 @@ export class Feed {
   rest(): void {
     this.watching?.close();
     this.watching = null;
+    this.hearAll();
   }
 
   join(tab: Tab): void {

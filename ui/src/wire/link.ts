@@ -63,23 +63,27 @@ function own(told: () => boolean): (message: ToFeed) => void {
   const feed = new Feed();
   const tab = { send: (message: FromFeed) => queueMicrotask(() => hear(message)) };
   feed.join(tab);
+  let seen = new AbortController();
   document.addEventListener("visibilitychange", () => {
+    seen.abort();
     if (document.visibilityState === "visible") return feed.open();
-    if (!told()) return feed.close();
-    feed.rest();
-    void whileHidden(() => feed.close());
+    feed.close();
+    if (!told()) return;
+    seen = new AbortController();
+    void whileHidden(seen.signal, () => feed.rest());
   });
   return (message) => feed.hear(tab, message);
 }
 
-/** One of the hidden tabs goes on until it is seen, the others stop. */
-async function whileHidden(stop: () => void): Promise<void> {
-  if (!navigator.locks) return stop();
-  await navigator.locks.request("perdure told", { ifAvailable: true }, (lock) => {
-    if (document.visibilityState === "visible") return;
-    if (!lock) return stop();
-    return new Promise<void>((resolve) => document.addEventListener("visibilitychange", () => resolve(), { once: true }));
-  });
+/** One of the hidden tabs listens; when it is seen or closed, the next one does. */
+async function whileHidden(seen: AbortSignal, begin: () => void): Promise<void> {
+  const listening = () => {
+    if (seen.aborted) return;
+    begin();
+    return new Promise<void>((resolve) => seen.addEventListener("abort", () => resolve(), { once: true }));
+  };
+  // Refused if it is seen before its turn comes.
+  await navigator.locks?.request("perdure told", { signal: seen }, listening).catch(() => undefined);
 }
 
 export function watch(sessions: string[]): void {

@@ -7,7 +7,9 @@ addEventListener("notificationclick", (event) => {
 });
 
 async function show(path) {
-  const [tab] = await clients.matchAll({ type: "window", includeUncontrolled: true });
+  const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
+  // The description of the API and files are of the same server, but not the page, and would not listen.
+  const tab = windows.find((one) => !/^\/(api|page)\//.test(new URL(one.url).pathname));
   if (!tab) return clients.openWindow(path);
   tab.postMessage({ path });
   return tab.focus();
