@@ -146,7 +146,10 @@ class LiveServer:
             found[:] = [self.session(session)]
             return ready(found[0])
 
-        eventually(look, f"session {session} as wanted; it is {found} \n{self.log_tail()}", timeout_s)
+        try:
+            eventually(look, f"session {session} as wanted", timeout_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {found}\n{self.log(session)[-12:]}\n{self.log_tail()}") from None
         return found[0]
 
     def turn(self, session: str, text: str, **fields: Any) -> Any:

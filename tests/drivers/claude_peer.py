@@ -54,6 +54,10 @@ class Peer:
         body |= {"subtype": "error", "error": error} if error is not None else {"response": response or {}}
         return self.says({"type": "control_response", "response": body})
 
+    @property
+    def unanswered(self) -> int | None:
+        return self.driver.restore(self.dump).unanswered
+
     # Ways to where most tests begin
 
     def open(self, order: StartSession = START, **response: Any) -> list[Observation]:

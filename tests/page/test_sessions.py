@@ -292,18 +292,23 @@ def test_a_phone_s_notifications_come_from_a_service_worker_and_lead_to_the_sess
     person.context.add_init_script(
         "window.Notification = function () { throw new TypeError('Illegal'); };"
         "window.Notification.permission = 'granted'; window.Notification.requestPermission = async () => 'granted';"
+        "window.notes = 0; const { showNotification } = ServiceWorkerRegistration.prototype;"
+        "ServiceWorkerRegistration.prototype.showNotification = async function (...given) {"
+        "await showNotification.apply(this, given); window.notes += 1; };"
     )
     person.go("/settings")
     person.page.get_by_role("button", name="Turn notifications on").click()
     expect(person.page.get_by_role("button", name="Turn notifications off")).to_be_visible()
     session = server.create(title="Elsewhere")
     server.send(session, "permit Deploy")
+    # Chromium forgets one that is asked for while it is being shown, so that this must be over before.
+    eventually(lambda: person.page.evaluate("() => window.notes") == 1, "one notification")
     shown = """async () => {
       const registration = await navigator.serviceWorker.getRegistration('/page/');
       return registration ? (await registration.getNotifications()).map((one) => [one.title, one.body, one.data]) : [];
     }"""
     note = ["Elsewhere", "Waiting for you: Run Deploy", f"/s/{session}"]
-    eventually(lambda: person.page.evaluate(shown) == [note], "one notification")
+    assert person.page.evaluate(shown) == [note]
     assert person.page.evaluate("() => navigator.serviceWorker.controller") is None
     (worker,) = person.context.service_workers
     worker.evaluate("""async () => {

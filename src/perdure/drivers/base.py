@@ -132,6 +132,12 @@ class Conversation(Protocol):
         """The size of the prompt that the agent is working on, if there is one."""
         ...
 
+    @property
+    def unanswered(self) -> int | None:
+        """The turn whose prompt the agent was given and has shown nothing of, where it is known to show that at once.
+        What it still says of an earlier turn is no answer."""
+        ...
+
 
 LAUNCH_FOLDER = "{launch}/"
 

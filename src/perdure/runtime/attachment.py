@@ -46,8 +46,8 @@ class Attachment:
         self.phase: Phase = "launching"
         self.prompt_mark: tuple[int, int] | None = None
         """(turn, size of `in` before its prompt was written) of the last prompt, while this server knows it."""
-        self._prompted: tuple[int, float] | None = None
-        """(where its output stood, the time) when the last prompt was written, while this server knows it."""
+        self._unanswered: tuple[int, float] | None = None
+        """(turn, the time) when a prompt was first seen to be without an answer."""
         self._framer = LineFramer(offset)
         self._overlong = 0
         self.shared = shared
@@ -112,17 +112,14 @@ class Attachment:
             observations = [*observations, Noise(sample="", reason="a line longer than 64 MB was skipped")]
         return more, observations, step.lines
 
-    def prompted(self, now: float) -> None:
-        """A prompt is being written."""
-        self._prompted = (self._framer.position, now)
-
-    def silent_s(self, now: float) -> float:
-        """For how long the agent has written nothing at all since the turn's prompt was given to it."""
-        if self._prompted is None or self._prompted[0] != self._framer.position:
-            return 0.0
-        if self.launch is None or self.launch.out_size() > self._framer.position:
-            return 0.0  # it has written; we have not read it yet
-        return now - self._prompted[1]
+    def unanswered_s(self, now: float) -> float:
+        """For how long, as far as this was asked, the agent has shown nothing of the prompt that it was given."""
+        turn = self.conversation.unanswered
+        if turn is None or self.launch is None or self.launch.out_size() > self._framer.position:
+            return 0.0  # it may have written what we have not read yet
+        if self._unanswered is None or self._unanswered[0] != turn:
+            self._unanswered = (turn, now)
+        return now - self._unanswered[1]
 
     @property
     def key(self) -> tuple[str, str]:

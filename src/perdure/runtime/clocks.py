@@ -109,7 +109,7 @@ class Clocks:
         state, attachment, limit_s = runner.journal.state, runner.attachment, self._host.settings.stuck_s
         if attachment is None or state.attached is None or not state.attached.opened or not limit_s:
             return False
-        return state.attached.driver in FALLBACK_DRIVERS and attachment.silent_s(now) >= limit_s
+        return state.attached.driver in FALLBACK_DRIVERS and attachment.unanswered_s(now) >= limit_s
 
     async def _process_clocks(self, journal: Journal, limits: Limits, now: float) -> None:
         state = journal.state

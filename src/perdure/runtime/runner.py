@@ -190,15 +190,10 @@ class Runner:
             observations = [*told, *observations]
             if any(isinstance(order, SendPrompt) for order in orders) and attachment.launch is not None:
                 attachment.prompt_mark = (event.turn or 0, attachment.launch.in_size())
-                if lines:
-                    attachment.prompted(self.host.log.now())
             await self._commit(attachment, observations, lines)
 
     async def _receive(self, attachment: Attachment) -> bool:
         more, observations, lines = attachment.receive()
-        if lines and any(isinstance(fact, SessionOpened) for fact in observations):
-            # A prompt that waited for the session to open is among them.
-            attachment.prompted(self.host.log.now())
         if attachment.shared is not None:
             attachment.shared.introduced()
         # What led to nothing is stored too, now and then: else the keeper can't free it, and the agent waits for ever.

@@ -22,6 +22,13 @@ def deaf_after(lines: int) -> str:
     return f'{{ sed -u {lines}q; cat > /dev/null; }} | "$@"; exit $?'
 
 
+def deaf_with_last_words(lines: int) -> str:
+    """It says that it is idle, late, when the message that it does not hear is there."""
+    idle = """{"type": "system", "subtype": "session_state_changed", "state": "idle"}"""
+    last = f"sed -u 1q > /dev/null; echo '{idle}' >&3; cat > /dev/null"
+    return f'exec 3>&1; {{ sed -u {lines}q; {last}; }} | "$@" 3>&-; exit $?'
+
+
 def only(*columns: Column) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("column", columns, ids=lambda column: column.name)
 
@@ -89,6 +96,16 @@ def test_a_process_that_becomes_deaf_between_turns_is_replaced_and_nothing_is_fo
     if stage.column.real:
         # What the deaf process was given is not in the history twice.
         assert user_texts(stage.model.log.asked[-1]).count("say three") == 1
+
+
+@only(*STREAMING)
+def test_what_is_said_late_of_the_last_turn_is_no_answer_to_the_next_message(stage: Stage) -> None:
+    stage.preface = only_once(stage, deaf_with_last_words(2))
+    session = stage.serve(server="stuck_s = 5").session()
+    stage.turn(session, "say one")
+    assert stage.turn(session, "say two")["stop_reason"] == "end_turn"
+    assert stage.recalled(session) == ["say one", "say two"]
+    fell_back_once(stage, session)
 
 
 @only(*STREAMING)

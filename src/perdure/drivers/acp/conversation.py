@@ -91,6 +91,10 @@ class AcpConversation:
         running = self._state.running
         return running.input_bytes if running is not None else None
 
+    @property
+    def unanswered(self) -> int | None:
+        return None  # nothing has to come before the model's first word
+
     def perform(self, order: Order) -> Step:
         match order:
             case StartSession():

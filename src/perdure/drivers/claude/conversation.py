@@ -46,7 +46,6 @@ _QUIET_NOTES = (
     "background_tasks_changed",
     "hook_progress",
     "hook_response",
-    "hook_started",
     "task_progress",
     "task_updated",
     "thinking_tokens",
@@ -72,6 +71,11 @@ class ClaudeConversation:
     def prompt_bytes(self) -> int | None:
         running = self._state.running
         return running.input_bytes if running is not None else None
+
+    @property
+    def unanswered(self) -> int | None:
+        running = self._state.running
+        return running.turn if running is not None and running.unseen else None
 
     def perform(self, order: Order) -> Step:
         match order:
@@ -187,8 +191,11 @@ class ClaudeConversation:
                 self._choosing.began(message)
                 capabilities = message.get("capabilities")
                 self._state.receipts = isinstance(capabilities, list) and RECEIPTS in capabilities
+                self._turns.begun()
                 if self._state.running is not None:
                     self._state.running.merged = None
+            case "hook_started":
+                self._turns.begun()
             case "status":
                 self._choosing.mode_is(message.get("permissionMode"))
             case "api_retry":
@@ -196,6 +203,8 @@ class ClaudeConversation:
             case "session_state_changed":
                 if message.get("state") == "idle":
                     self._turns.idle()
+                else:
+                    self._turns.begun()
             case "task_started":
                 self._working.task_started(message)
             case "task_notification":

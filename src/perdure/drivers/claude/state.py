@@ -79,6 +79,8 @@ class Running(Struct, omit_defaults=True):
     context_used: int | None = None
     uuid: str = ""
     """The prompt's, as the agent knows it."""
+    unseen: bool = False
+    """The agent was given the prompt and has shown nothing of it."""
     heard: bool = False
     """The agent has said that it has the prompt."""
     merged: dict[str, Any] | None = None

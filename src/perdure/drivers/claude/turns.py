@@ -65,7 +65,7 @@ class Turns:
                     }
                 )
                 self._out.write(line)
-                state.running = Running(turn=order.turn, input_bytes=len(line), uuid=uuid)
+                state.running = Running(turn=order.turn, input_bytes=len(line), uuid=uuid, unseen=True)
 
     def speaking(self) -> Running | None:
         """The turn that the agent's words belong to. With no prompt in flight it has begun one of its own."""
@@ -76,7 +76,13 @@ class Turns:
             state.notice = ""
         if state.running is not None:
             state.running.merged = None
+            state.running.unseen = False
         return state.running
+
+    def begun(self) -> None:
+        """A line that comes before an answer, and after none."""
+        if self._state.running is not None:
+            self._state.running.unseen = False
 
     def cancel(self, turn: int) -> None:
         """Interrupt the turn, also when its prompt still waits to be sent."""
@@ -114,6 +120,7 @@ class Turns:
         running = self._state.running
         if running is not None and uuid and uuid == running.uuid:
             running.heard = True
+            running.unseen = False
 
     def idle(self) -> None:
         """The process says that it has nothing more to do."""

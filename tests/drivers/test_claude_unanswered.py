@@ -1,0 +1,58 @@
+"""A prompt that a claude process took and shows nothing of: what counts as an answer to it, and what does not."""
+
+import pytest
+
+from tests.drivers.claude_peer import Json, Peer, init, result, start, text, whole
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+IDLE = {"type": "system", "subtype": "session_state_changed", "state": "idle"}
+OF_THE_LAST_TURN = (
+    IDLE,
+    {"type": "command_lifecycle", "command_uuid": "another", "state": "completed"},
+    {"type": "system", "subtype": "task_updated"},
+    {"type": "prompt_suggestion", "suggestion": "go on"},
+    {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed"}},
+)
+
+
+@pytest.mark.parametrize("late", OF_THE_LAST_TURN, ids=str)
+def test_what_is_said_late_of_the_last_turn_is_no_answer_to_the_next_prompt(peer: Peer, late: Json) -> None:
+    peer.prompted()
+    peer.says(init(), result())
+    peer.prompted(turn=2)
+    peer.says(late)
+    assert peer.unanswered == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        init(),
+        start("m1"),
+        whole("m1", text("hi")),
+        result(),
+        IDLE | {"state": "running"},
+        {"type": "system", "subtype": "hook_started"},
+        {"type": "control_request", "request_id": "r", "request": {"subtype": "can_use_tool", "tool_name": "Bash"}},
+    ],
+    ids=str,
+)
+def test_whatever_shows_that_the_agent_has_its_prompt_is_an_answer(peer: Peer, line: Json) -> None:
+    peer.open()
+    assert peer.unanswered is None
+    peer.prompted()
+    assert peer.unanswered == 1
+    peer.says(line)
+    assert peer.unanswered is None
+
+
+def test_a_receipt_for_the_prompt_is_an_answer(peer: Peer) -> None:
+    peer.prompted()
+    (prompt,) = peer.sent
+    peer.says({"type": "command_lifecycle", "command_uuid": prompt["uuid"], "state": "queued"})
+    assert peer.unanswered is None
