@@ -15,7 +15,7 @@ from perdure.drivers.base import (
     TurnBegun,
     TurnFinished,
 )
-from tests.drivers.claude_peer import Peer, all_of, failed, init, only, result, system, tool_use, whole
+from tests.drivers.claude_peer import Peer, all_of, failed, init, only, result, start, system, tool_use, whole
 
 RULE = {"type": "addRules", "rules": [{"toolName": "Bash"}], "behavior": "allow", "destination": "localSettings"}
 FOLDER = {"type": "addDirectories", "directories": ["/srv/lib"], "destination": "session"}
@@ -127,6 +127,26 @@ def test_a_question_between_turns_begins_one_and_idleness_ends_it(peer: Peer) ->
     assert peer.says(idle) == []
     answer(peer, only(PendingPrompt, seen), option_id="allow_once")
     assert only(TurnFinished, peer.says(idle)).turn == 0
+
+
+def test_a_question_between_turns_that_is_taken_back_ends_the_turn_that_it_began(peer: Peer) -> None:
+    peer.says(result())
+    request = {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t9", "input": {}}
+    peer.says({"type": "control_request", "request_id": "theirs-1", "request": request})
+    peer.order(SendPrompt(2, "m2", "go on"))
+    assert peer.sent == []
+    seen = peer.says({"type": "control_cancel_request", "request_id": "theirs-1"})
+    assert only(PromptWithdrawn, seen) and only(TurnFinished, seen).turn == 0
+    assert [message["type"] for message in peer.sent] == ["user"]
+
+
+def test_a_question_that_is_taken_back_ends_no_turn_that_has_more_to_it(peer: Peer) -> None:
+    taken_back = {"type": "control_cancel_request", "request_id": "theirs-1"}
+    peer.asked()
+    assert all_of(TurnFinished, peer.says(taken_back)) == []
+    peer.says(result(), start("a"))
+    peer.asked(tool_use_id="t2")
+    assert all_of(TurnFinished, peer.says(taken_back)) == []
 
 
 def test_other_requests_are_answered_with_an_error(peer: Peer) -> None:

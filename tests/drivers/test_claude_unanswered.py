@@ -56,3 +56,14 @@ def test_a_receipt_for_the_prompt_is_an_answer(peer: Peer) -> None:
     (prompt,) = peer.sent
     peer.says({"type": "command_lifecycle", "command_uuid": prompt["uuid"], "state": "queued"})
     assert peer.unanswered is None
+
+
+def test_what_the_agent_does_by_itself_before_it_has_the_prompt_is_no_answer(peer: Peer) -> None:
+    peer.prompted()
+    own = init(capabilities=["msg_lifecycle_v1"]), start("m1"), result(origin={"kind": "task-notification"})
+    peer.says(*own)
+    assert peer.unanswered is None
+    peer.says(IDLE)
+    assert peer.unanswered == 1
+    peer.says(init())
+    assert peer.unanswered is None

@@ -116,7 +116,9 @@ class Attachment:
         """For how long, as far as this was asked, the agent has shown nothing of the prompt that it was given."""
         turn = self.conversation.unanswered
         if turn is None or self.launch is None or self.launch.out_size() > self._framer.position:
-            return 0.0  # it may have written what we have not read yet
+            # It may have written what we have not read yet.
+            self._unanswered = None if turn is None else self._unanswered
+            return 0.0
         if self._unanswered is None or self._unanswered[0] != turn:
             self._unanswered = (turn, now)
         return now - self._unanswered[1]

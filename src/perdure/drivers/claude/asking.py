@@ -86,11 +86,12 @@ class Asking:
             self._state.running.cancelled = True
         return interrupt and "interrupt" not in response
 
-    def withdrawn(self, request_id: str) -> None:
-        """The agent takes a request back."""
-        for prompt_id, asked in list(self._state.asked.items()):
-            if asked.request_id == request_id:
-                self._withdraw(prompt_id)
+    def withdrawn(self, request_id: str) -> bool:
+        """The agent takes a request back; whether it was open."""
+        open_ids = [prompt_id for prompt_id, asked in self._state.asked.items() if asked.request_id == request_id]
+        for prompt_id in open_ids:
+            self._withdraw(prompt_id)
+        return bool(open_ids)
 
     def withdraw_all(self) -> None:
         """The turn is over or interrupted: the agent takes back what it asked, and needs no answer."""

@@ -154,7 +154,7 @@ class ClaudeConversation:
             case "command_lifecycle":
                 self._turns.heard(wire.string(message, "command_uuid"))
             case "control_cancel_request":
-                self._asking.withdrawn(wire.string(message, "request_id"))
+                self._turns.withdrawn(wire.string(message, "request_id"))
             case "rate_limit_event":
                 self._limited(wire.part(message, "rate_limit_info"))
             case "stream_event":

@@ -128,12 +128,20 @@ class Turns:
         if running is None:
             return
         if running.merged is not None and self._state.receipts and not running.heard:
-            # It became idle before the prompt, which is on its way, reached it.
-            running.merged = None
+            # It became idle before the prompt, which is on its way, reached it. What it said was of its own turn.
+            running.merged, running.unseen = None, True
         elif running.merged is not None:
             self.finish(running, running.merged)
         elif running.turn == OWN_TURN and not self._state.asked:
             # A background task that ended without another word: its question was all there was to the turn.
+            self.finish(running, {})
+
+    def withdrawn(self, request_id: str) -> None:
+        """The agent takes a request back. If that was all there was to a turn of its own, nothing else will end it."""
+        running = self._state.running
+        if not self._asking.withdrawn(request_id) or running is None or self._state.asked:
+            return
+        if running.turn == OWN_TURN and not running.message_id:
             self.finish(running, {})
 
     def finish(self, running: Running, result: dict[str, Any]) -> None:
