@@ -1,6 +1,8 @@
 """Journals in memory: what is kept for viewers is bounded, and what is read from the store comes in pieces."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -214,3 +216,24 @@ def _finished(turn: int) -> list[ev.Event]:
         ev.AssistantText(at=at, turn=turn, block=0, delta=f"answer {turn}"),
         ev.TurnEnd(at=at, turn=turn, stop_reason="end_turn"),
     ]
+
+
+async def test_a_session_has_one_journal_while_anybody_holds_it(store: MeasuredStore) -> None:
+    journal = await working(store)
+    log = journal.log
+    log.evict(-1)
+    assert not log.journals
+    assert await log.open("s") is journal
+    log.evict(-1)
+    await say(journal, "more")
+    assert log.journals == {"s": journal}
+
+
+async def test_a_journal_that_nobody_holds_costs_no_memory(store: MeasuredStore) -> None:
+    journal = await working(store)
+    log, held = journal.log, weakref.ref(journal)
+    del journal
+    log.evict(-1)
+    gc.collect()
+    assert held() is None
+    assert (await log.open("s")).state.working

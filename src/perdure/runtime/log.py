@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
@@ -188,6 +189,7 @@ class Journal:
         self.touched = time.monotonic()
         if not events:
             return
+        self.log.journals.setdefault(self.state.id, self)
         self.last_event_at = self.log.now()
         self.happened_at = events[-1].at
         decisive: list[tuple[int, ev.Event]] = []
@@ -302,6 +304,8 @@ class Log:
         self._stamped_second = -1
         self._stamped = ""
         self.journals: dict[str, Journal] = {}
+        self._let_go: weakref.WeakValueDictionary[str, Journal] = weakref.WeakValueDictionary()
+        """Those that somebody may still hold: two of one session would not hear of each other."""
         self.change_watchers: set[Viewer] = set()
         self.wakeups = wakeups or LocalWakeups()
         self.wakeups.listen(self._changed)
@@ -346,8 +350,9 @@ class Log:
 
     async def open(self, session_id: str) -> Journal:
         """The session's journal, read from the store if it is not in memory."""
-        journal = self.journals.get(session_id)
+        journal = self.journals.get(session_id) or self._let_go.pop(session_id, None)
         if journal is not None:
+            self.journals[session_id] = journal
             journal.touched = time.monotonic()
             return journal
         task = self._loading.get(session_id)
@@ -435,7 +440,7 @@ class Log:
         limit = time.monotonic() - idle_for_s
         for session_id, journal in list(self.journals.items()):
             if journal.idle and journal.touched < limit:
-                del self.journals[session_id]
+                self._let_go[session_id] = self.journals.pop(session_id)
 
     async def settle(self) -> None:
         """Wait for the records that are under way."""
