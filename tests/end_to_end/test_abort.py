@@ -1,10 +1,12 @@
 """Abort and stop: the partial answer stays, the session is idle or over, and nothing runs on."""
 
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
 
-from tests.end_to_end.victims import closed_order, none_left, until_said
+from tests.end_to_end.victims import closed_order, keeper_of, none_left, until_said
 from tests.harness import LiveServer, no_holes
 
 
@@ -55,6 +57,20 @@ def test_an_agent_that_does_not_open_in_time_fails_the_turn(make_server: Callabl
     turn = server.turn(session, "say one")
     assert turn["stop_reason"] == "failed" and "in time" in turn["error"]
     none_left(server)
+
+
+def test_a_turn_whose_keeper_hangs_can_be_aborted(make_server: Callable[..., LiveServer]) -> None:
+    graces = "abort_grace_s = 1\neof_grace_s = 0\nterm_grace_s = 0\n"
+    server = make_server("[server]\nslots = 0\nproject_slots = 0\n" + graces)
+    session = server.create()
+    server.send(session, "say half\nhang")
+    until_said(server, session, 1, "^half$")
+    os.kill(keeper_of(server, session), signal.SIGSTOP)
+    abort(server, session)
+    server.wait_idle(session)
+    assert server.transcript(session)[0]["stop_reason"] == "cancelled"
+    none_left(server)
+    assert server.recalled(session) == ["say half\nhang"]
 
 
 def test_a_session_stopped_in_the_middle_of_a_flood_says_nothing_after_its_end(server: LiveServer) -> None:

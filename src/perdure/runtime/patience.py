@@ -11,6 +11,8 @@ from perdure.core.clock import seconds
 from perdure.core.state import Session
 
 CANCEL_AGAIN_S = 1.0
+HANGS_S = 10.0
+"""A keeper that was told to end its agent, and has not after all graces and so long, hangs itself."""
 MARGIN_S = 0.01
 
 
@@ -19,27 +21,37 @@ class Patience:
         self._settings = settings
         self._since = now
         self.cancelled_again = False
-        self.killed = False
         self.kill_reason: str | None = None
+        self._killed_at: float | None = None
+        self._given_up = False
 
-    def over(self, state: Session, now: float) -> Literal["cancel", "kill"] | None:
-        """What is due: ask once more, or end it. Each is said once."""
+    def kill(self, now: float, reason: str | None = None) -> None:
+        """It is being ended, for this reason if it is not because the turn was asked to stop."""
+        self.kill_reason = reason or self.kill_reason
+        self._killed_at = now if self._killed_at is None else self._killed_at
+
+    def over(self, state: Session, now: float) -> Literal["cancel", "kill", "kill_keeper"] | None:
+        """What is due: ask once more, end it, or end what should have ended it. Each is said once."""
         wait_s = self.wait_s(state, now)
         if wait_s is None or wait_s > MARGIN_S:
             return None
+        if self._killed_at is not None:
+            self._given_up = True
+            return "kill_keeper"
         if state.phase == "aborting" and not self.cancelled_again and self._settings.abort_grace_s > CANCEL_AGAIN_S:
             self.cancelled_again = True
             return "cancel"
-        self.killed = True
-        if state.phase != "aborting":
-            self.kill_reason = "start_timeout"
+        self.kill(now, "start_timeout" if state.phase != "aborting" else None)
         return "kill"
 
     def wait_s(self, state: Session, now: float) -> float | None:
         """How long there is nothing to do; None if time changes nothing."""
         settings = self._settings
-        if self.killed:
+        if self._given_up:
             return None
+        if self._killed_at is not None:
+            graces_s = settings.eof_grace_s + settings.term_grace_s + HANGS_S
+            return max(0.0, self._killed_at + graces_s - now) + MARGIN_S
         if state.phase == "aborting" and state.abort_requested_at is not None and state.turn is not None:
             target = settings.abort_grace_s if self.cancelled_again else min(CANCEL_AGAIN_S, settings.abort_grace_s)
             return max(0.0, seconds(state.abort_requested_at) + target - now) + MARGIN_S

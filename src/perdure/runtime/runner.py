@@ -81,9 +81,10 @@ class Runner:
 
     def kill(self, reason: str) -> None:
         """End the process at once, whatever it does; the turn ends with what it has said."""
-        self._patience.kill_reason = reason
         if self.attachment is not None:
+            self._patience.kill(self.host.log.now(), reason)
             self._end(self.attachment)
+            self._wakeup.set()
 
     def _end(self, attachment: Attachment) -> None:
         if attachment.shared is not None:
@@ -425,11 +426,16 @@ class Runner:
     # Time ----------------------------------------------------------------------------------------------------------
 
     async def _escalate(self, attachment: Attachment) -> bool:
-        """An agent that does not stop when asked is asked again, then made to; one that never opens likewise."""
+        """An agent that does not stop when asked is asked again, then made to; one that never opens likewise. A keeper
+        that hangs can't do it, and is ended with its agent."""
         state = self.journal.state
         due = self._patience.over(state, self.host.log.now()) if attachment.launch is not None else None
         if due == "kill":
             self._end(attachment)
+            return True
+        if due == "kill_keeper" and attachment.launch is not None:
+            logger.warning("the keeper of launch %s does not end its agent; ending both", attachment.launch_id)
+            attachment.launch.kill_keeper()
         elif due == "cancel" and state.turn is not None:
             await self._commit(attachment, *attachment.perform([CancelTurn(state.turn.turn)]))
         return due == "cancel"
