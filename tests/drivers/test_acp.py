@@ -118,10 +118,12 @@ def test_after_a_load_the_prompt_waits_until_the_replay_is_over(peer: Peer) -> N
     peer.initialize(RESUME, loadSession=True)
     peer.order(SendPrompt(1, "m1", "go on"))
     assert peer.updates(text("old"), tool_call("t0", title="old")) == []
-    assert only(SessionOpened, peer.replies("session/load", None)).resumed
+    assert peer.replies("session/load", {"modes": MODES}) == []
     assert [message["method"] for message in peer.sent] == ["_perdure/settled"]
     assert peer.updates(text("still old"), {"sessionUpdate": "user_message_chunk", "content": {}}) == []
-    peer.fails("_perdure/settled", -32601, "Method not found")
+    # Not before: an agent that never says so has not opened its session in time.
+    opened = only(SessionOpened, peer.fails("_perdure/settled", -32601, "Method not found"))
+    assert opened.resumed and opened.modes == MODES
     assert [message["method"] for message in peer.sent] == ["session/prompt"]
     assert only(AssistantText, peer.updates(text("new"))).delta == "new"
 

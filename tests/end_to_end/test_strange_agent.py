@@ -1,11 +1,12 @@
 """An ACP agent that does all that real ones were seen to do, in one turn: nothing is lost and nothing is stuck."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.harness import LiveServer, no_holes
+from tests.harness import SOURCE, LiveServer, no_holes
 
 BIG = 1_000_000
 
@@ -76,3 +77,22 @@ def test_noise_early_and_strange_updates_unknown_requests_and_long_lines_cost_no
     for words in ("Welcome!", '"keep": "me"', "craft/drain", "half a line", "nobody's"):
         assert any(words in raw for raw in kept), words
     assert len([event for event in log if event["type"] == "system"]) == 3
+
+
+def test_an_agent_that_never_answers_an_unknown_request_is_told_the_conversation(
+    make_server: Callable[..., LiveServer], tmp_path: Path
+) -> None:
+    """It opens its session again, and is asked in this way whether it has said all of the old one."""
+    agent = f"{shlex.quote(sys.executable)} -m perdure.rehearsal --acp"
+    command = json.dumps(["sh", "-c", f"grep --line-buffered -v _perdure/settled | {agent}"])
+    env = f'{{ PYTHONPATH = "{SOURCE}", PERDURE_REHEARSAL_DIR = "{tmp_path / "memory"}" }}'
+    server = make_server(
+        "[server]\nslots = 0\nproject_slots = 0\nstart_timeout_s = 8\n[limits]\nidle_timeout_s = 1\n"
+        f'[agents.deaf]\ndriver = "acp"\ncommand = {command}\nenv = {env}\n'
+    )
+    session = server.create(agent="deaf")
+    server.turn(session, "say one")
+    server.wait(session, lambda found: found["pid"] is None)
+    assert server.recalled(session) == ["say one"]
+    (fallback,) = [event for event in server.log(session) if event["type"] == "context_fallback"]
+    assert "in time" in fallback["reason"]

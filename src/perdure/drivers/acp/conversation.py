@@ -150,6 +150,7 @@ class AcpConversation:
             self._opening.initialized(result, failure)
         elif sent.method == SETTLE_METHOD:
             self._opening.settled()
+            self._begin()
         elif sent.method in ("session/new", "session/load", "session/resume"):
             if sent.method == "session/new":
                 self._opening.opened_new(result, failure)
@@ -190,9 +191,9 @@ class AcpConversation:
             self._out.strange("update", _raw(bytes(params)), "an update that lacks its parts")
             return
         kind = head.update.kind
-        if (state.phase == "opening" or state.settling) and kind in _CONTENT and state.order is not None:
-            state.replayed = state.replayed or head.session_id == state.order.native_session_id
         if state.phase == "opening":
+            if kind in _CONTENT and state.order is not None:
+                state.replayed = state.replayed or head.session_id == state.order.native_session_id
             self._came_early(kind, bytes(params))
         elif head.session_id != state.session_id and state.shared:
             pass

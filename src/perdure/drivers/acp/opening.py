@@ -108,19 +108,21 @@ class Opening:
         elif native is None or _session_in(result, native) != native:
             # hermes answers the resume of a session that it has lost with a new one.
             self._refuse("the agent opened another session instead")
-        else:
+        elif method == "session/load":
             # After a load gemini goes on with its replay beyond the reply, and reads its next request when that is
-            # done: the answer to one that means nothing marks the end of what the new turn must not be given.
-            state.settling = method == "session/load"
-            if state.settling:
-                self._out.request(SETTLE_METHOD, {})
+            # done: the answer to one that means nothing marks the end of what the new turn must not be given. Until
+            # then the session is not open: an agent that never answers is not waited for any longer than that.
+            state.loaded = result
+            self._out.request(SETTLE_METHOD, {})
+        else:
             self._opened(native, result, resumed=True)
 
     def settled(self) -> None:
         """The replay of a load is over. An agent that says yes to any id has shown nothing."""
-        self._state.settling = False
-        if self._state.replayed:
-            self._turns.send_next()
+        state = self._state
+        loaded, state.loaded = state.loaded, {}
+        if state.replayed and state.order is not None and state.order.native_session_id is not None:
+            self._opened(state.order.native_session_id, loaded, resumed=True)
         else:
             self._refuse("the agent opened the session and knows nothing of it")
 
@@ -131,7 +133,7 @@ class Opening:
 
     def _open(self, order: StartSession) -> None:
         state = self._state
-        state.early, state.early_bytes, state.settling, state.replayed = [], 0, False, False
+        state.early, state.early_bytes, state.loaded, state.replayed = [], 0, {}, False
         params: dict[str, Any] = {"cwd": order.workdir, "mcpServers": self._mcp_servers(order)}
         if order.native_session_id is None:
             method = "session/new"

@@ -82,8 +82,8 @@ class State(Struct, omit_defaults=True):
     early_bytes: int = 0
     replayed: bool = False
     """A load has shown something of the session: the agent knows it."""
-    settling: bool = False
-    """After session/load: the replay may still be coming, and prompts wait."""
+    loaded: dict[str, Any] = {}
+    """The reply to session/load: the replay may still be coming, and the session is open after it."""
     running: Running | None = None
     asked: dict[str, Asked] = {}
     stale_tools: list[str] = []

@@ -57,7 +57,7 @@ class Turns:
     def send_next(self) -> None:
         """Send the oldest prompt that waits, if the agent is free. Given two at once, each agent does another thing."""
         state = self._state
-        while state.held and state.phase == "open" and not state.settling and state.running is None:
+        while state.held and state.phase == "open" and state.running is None:
             order = state.held.pop(0)
             takes = state.capabilities.get("promptCapabilities")
             blocks = content.prompt_blocks(order, pictures=isinstance(takes, dict) and takes.get("image") is True)
