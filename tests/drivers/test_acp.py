@@ -133,6 +133,18 @@ def test_an_agent_that_cannot_reopen_is_known_before_it_is_asked(peer: Peer) -> 
     assert peer.sent == []
 
 
+def test_a_prompt_that_came_after_its_session_was_refused_is_not_sent_in_another(peer: Peer) -> None:
+    peer.open()
+    peer.order(RESUME)
+    peer.order(SendPrompt(1, "m1", "with little context"))
+    peer.order(StartSession("/srv/site"))
+    peer.order(SendPrompt(1, "m1", "with the transcript"))
+    peer.replies("session/new", {"sessionId": "another"})
+    assert [message["params"]["prompt"][0]["text"] for message in peer.sent] == ["with the transcript"]
+    peer.ends()
+    assert peer.sent == []
+
+
 def test_a_refused_resume_forgets_the_prompt_and_the_same_process_opens_a_new_session(peer: Peer) -> None:
     peer.initialize(RESUME, loadSession=True)
     peer.order(SendPrompt(1, "m1", "with little context"))

@@ -77,6 +77,23 @@ def test_sessions_that_begin_at_once_wait_for_one_process(place: Place) -> None:
     assert len({place.pid(session) for session in sessions}) == 1
 
 
+def test_a_session_that_joins_a_process_which_can_reopen_none_is_told_the_conversation(
+    make_server: Callable[..., LiveServer], tmp_path: Path
+) -> None:
+    agent, ran = f"{shlex.quote(sys.executable)} -m perdure.rehearsal --acp", shlex.quote(f"{tmp_path}/ran")
+    other = f"""sleep 1; {agent} | sed -u 's/"loadSession": *true/"loadSession": false/'; exit"""
+    place = Place(make_server, tmp_path, first=f"if [ -e {ran} ]; then {other}; fi; touch {ran}")
+    server, first, second = place.server, place.session(), place.session()
+    server.turn(first, "say one")
+    kill(agent_of(server, first))
+    server.wait(first, lambda found: found["pid"] is None)
+    server.send(second, "say two")
+    assert server.recalled(first) == ["say one"]
+    assert [event["type"] for event in server.log(first)].count("context_fallback") == 1
+    assert server.wait_idle(second)["turns"][0]["stop_reason"] == "end_turn"
+    assert place.pid(first) == place.pid(second)
+
+
 def test_a_prompt_of_one_session_is_answered_to_it_alone(place: Place) -> None:
     server, first, second = place.server, place.session(), place.session()
     server.send(first, "permit Deploy\nsay deployed")

@@ -339,6 +339,8 @@ class Runner:
                 await self._write(attachment, attachment.launch, start.lines, checkpoint.input_total)
                 await self._connect()
                 attachment.phase = "live"
+        if start.told and self.attachment is attachment:
+            await self._commit(attachment, start.told, [])
 
     async def _spawn(self, attachment: Attachment, command: Command, lines: list[bytes]) -> None:
         folder = f"{self.host.launches_root / attachment.launch_id}/"

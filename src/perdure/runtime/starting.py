@@ -5,7 +5,7 @@ Above: the runner, which records it, then spawns. Below: agents, drivers, orders
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perdure.core import commands as cmd
 from perdure.core.errors import Refused
@@ -28,6 +28,8 @@ class Start(NamedTuple):
     record: cmd.PrepareLaunch
     command: Command
     lines: list[bytes]
+    told: list[Any]
+    """What is known before anything is sent: a process that is there already may not be able to do it."""
 
 
 def _alone(host: "Host", journal: Journal, agent: str) -> Attachment:
@@ -130,7 +132,7 @@ async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start:
             prompt = await orders.prompt()
             first.append(prompt)
             told = prompt.told
-        _, lines = attachment.perform(first)
+        observations, lines = attachment.perform(first)
     except BaseException:
         host.left(attachment)
         raise
@@ -144,4 +146,4 @@ async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start:
         fingerprint=facts.fingerprint,
         told=told,
     )
-    return Start(attachment, record, driver.command(program.argv, order, launch_id), lines)
+    return Start(attachment, record, driver.command(program.argv, order, launch_id), lines, observations)

@@ -49,6 +49,9 @@ class Opening:
         state = self._state
         self._turns.finish("failed", "session_replaced", "another session was opened while this turn ran")
         state.order, state.session_id = order, None
+        if state.phase == "ready":
+            # What waits was meant for a session that was refused; it is ordered again for this one.
+            state.held.clear()
         state.shared = state.shared or order.options.get("shared") is True
         state.sent = {id: sent for id, sent in state.sent.items() if sent.method == "initialize"}
         state.wanted = [(key, value) for key, value in (("mode", order.mode), ("model", order.model)) if value]
