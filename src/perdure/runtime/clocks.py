@@ -7,7 +7,8 @@ at which something must happen.
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -57,32 +58,39 @@ class Clocks:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            try:
-                await self.tick()
-            except (StoreError, Refused) as error:
-                logger.warning("a clock could not act: %s", error)
-            except Exception:
-                # One that fails must not stop all the others for ever.
-                logger.exception("a clock failed")
+            await self._guarded(self.tick())
+
+    @staticmethod
+    async def _guarded(look: Coroutine[Any, Any, None]) -> None:
+        """One that fails must not stop the others, neither now nor for ever."""
+        try:
+            await look
+        except (StoreError, Refused) as error:
+            logger.warning("a clock could not act: %s", error)
+        except Exception:
+            logger.exception("a clock failed")
 
     async def tick(self) -> None:
         """Look at every clock once."""
         host, now = self._host, self._host.log.now()
         self._ticks += 1
         for runner in list(host.runners.values()):
-            state = runner.journal.state
-            limits = host.limits(state.project, state.limits)
-            if state.phase == "working":
-                await self._turn_clocks(runner, limits, now)
-            elif state.phase == "idle" and state.attached is not None:
-                await self._process_clocks(runner.journal, limits, now)
-            if limits.memory_limit_mb and self._ticks % MEMORY_CHECK_TICKS == 0:
-                self._watch_memory(runner, limits.memory_limit_mb)
+            await self._guarded(self._look_at(runner, now))
         for session_id in [key for key, moment in self._due.items() if moment <= now]:
-            await self._at_last(session_id)
+            await self._guarded(self._at_last(session_id))
         host.log.evict(EVICT_AFTER_S)
 
     # Running turns and idle processes ------------------------------------------------------------------------------
+
+    async def _look_at(self, runner: "Runner", now: float) -> None:
+        state = runner.journal.state
+        limits = self._host.limits(state.project, state.limits)
+        if state.phase == "working":
+            await self._turn_clocks(runner, limits, now)
+        elif state.phase == "idle" and state.attached is not None:
+            await self._process_clocks(runner.journal, limits, now)
+        if limits.memory_limit_mb and self._ticks % MEMORY_CHECK_TICKS == 0:
+            self._watch_memory(runner, limits.memory_limit_mb)
 
     async def _turn_clocks(self, runner: "Runner", limits: Limits, now: float) -> None:
         journal = runner.journal

@@ -16,7 +16,7 @@ from perdure.config import Config, Limits, ServerSettings, merged
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
-from perdure.core.decision import World
+from perdure.core.decision import Decision, World
 from perdure.core.digest import budget
 from perdure.core.errors import Refused, StoreError
 from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
@@ -42,7 +42,7 @@ from perdure.runtime.retiring import RETIRE_EXTRA_S, Retiring
 from perdure.runtime.runner import Runner
 from perdure.runtime.sharing import Input, Shared, Sharing
 from perdure.runtime.slots import Slots
-from perdure.stores.base import Checkpoint, Found, Query
+from perdure.stores.base import Checkpoint, Found, Query, Receipt
 
 logger = logging.getLogger(__name__)
 
@@ -175,11 +175,11 @@ class Host:
     async def _take_up_sessions(self) -> None:
         """Turns that had no process yet when the last server ended; and the seeds' rule, if it is asked for."""
         ending = self.settings.on_restart == "end"
-        async for session_id in self._sessions(status="running", state=None if ending else "processing"):
+        async for found in self.found(status="running", state=None if ending else "processing"):
             try:
-                journal = await self.log.open(session_id)
+                journal = await self.log.open(found.session_id)
             except msgspec.MsgspecError:
-                logger.exception("session %s can't be read", session_id)
+                logger.exception("session %s can't be read", found.session_id)
                 continue
             if ending:
                 ended = cmd.EndSession("stopped", BETWEEN_TURNS)
@@ -188,10 +188,6 @@ class Host:
                 await self.end_session(journal, ended)
             elif journal.state.working:
                 self.ensure_runner(journal)
-
-    async def _sessions(self, *, status: str, state: str | None) -> AsyncIterator[str]:
-        async for found in self.found(status=status, state=state):
-            yield found.session_id
 
     async def found(self, *, status: str, state: str | None) -> AsyncIterator[Found]:
         cursor = None
@@ -403,13 +399,24 @@ class Host:
 
     # Acts ------------------------------------------------------------------------------------------------------------
 
+    async def record(
+        self, journal: Journal, command: cmd.Command, receipt: Callable[[Decision, int], Receipt] | None = None
+    ) -> Decision:
+        """Decide and commit, and have what it began worked on, even if whoever asked for it is gone by then."""
+
+        async def recorded() -> Decision:
+            made = await journal.record(lambda state: decide(state, command, self.world(state)), receipt=receipt)
+            self.ensure_runner(journal)
+            return made[0]
+
+        return await self.log.shielded(recorded())
+
     async def command(self, journal: Journal, command: cmd.Command, *, quietly: bool = False) -> None:
         try:
-            await self.log.shielded(journal.record(lambda state: decide(state, command, self.world(state))))
+            await self.record(journal, command)
         except Refused:
             if not quietly:
                 raise
-        self.ensure_runner(journal)
 
     async def go_on(self, journal: Journal, text: str) -> None:
         """A usage limit has reset: send what waits, or `text`. With no free slot it is tried again later."""

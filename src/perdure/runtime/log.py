@@ -85,7 +85,7 @@ class Journal:
     ) -> tuple[Decision, int]:
         """Decide on the state as it is, commit, then let it be seen: the decision and its first event's number.
 
-        Not to be cancelled half-way: callers that may be cancelled use `Log.record`."""
+        Not to be cancelled half-way: callers that may be cancelled shield it."""
         async with self._lock:
             for attempt in range(CONFLICT_RETRIES):
                 decision = make(self.state)
@@ -396,18 +396,8 @@ class Log:
                 view.fold(ev.decode(row.body))
         return view
 
-    async def record(
-        self,
-        session_id: str,
-        make: Callable[[st.Session], Decision],
-        *,
-        receipt: Callable[[Decision, int], Receipt] | None = None,
-    ) -> tuple[Decision, int]:
-        """Record on behalf of a caller that may be cancelled at any moment: the commit goes on without it."""
-        journal = await self.open(session_id)
-        return await self.shielded(journal.record(make, receipt=receipt))
-
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
+        """On behalf of a caller that may be cancelled at any moment: the work goes on without it."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

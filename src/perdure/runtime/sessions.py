@@ -108,11 +108,9 @@ class Sessions:
         try:
             async with self.host.slots.taken(session_id, project, workdir):
                 made = given is None and self.workspaces.make(session_id)
-                journal, answer = await self._begin(command, message)
+                journal, answer = await self.log.shielded(self._begin(command, message))
                 if message is None:
                     self.host.prewarm(journal, asked=opening.warm)
-                else:
-                    self.host.ensure_runner(journal)
                 return journal, answer
         except (Refused, StoreError) as error:
             if made:
@@ -130,7 +128,9 @@ class Sessions:
         async with self._enclosed(command.session_id, message) as enclosed:
             first = decide(decision.state, submission(enclosed, message_id), self.host.world(decision.state))
             first.events[:0] = decision.events
-            return await self.log.create(first, receipt=slip.receipt), slip.answer
+            journal = await self.log.create(first, receipt=slip.receipt)
+        self.host.ensure_runner(journal)
+        return journal, slip.answer
 
     @contextlib.asynccontextmanager
     async def _enclosed(self, session_id: str, message: Outgoing, *, again: bool = False) -> AsyncIterator[Outgoing]:
@@ -216,10 +216,7 @@ class Sessions:
                 command: cmd.Command = submission(enclosed, message_id)
                 if retry is not None:
                     command = resubmission(enclosed, message_id, retry)
-                await self.log.record(
-                    session_id, lambda state: decide(state, command, self.host.world(state)), receipt=slip.receipt
-                )
-                self.host.ensure_runner(journal)
+                await self.host.record(journal, command, slip.receipt)
         except StoreFull as error:
             raise Refused("unavailable", "The disk is full. Make room and send it again; it was not taken.") from error
         except (Refused, Conflict):
@@ -311,7 +308,7 @@ class Sessions:
         return [public_prompt(prompt) for prompt in journal.state.prompts.values()]
 
     async def answer(self, session_id: str, command: cmd.AnswerPrompt) -> dict[str, Any]:
-        decision, _ = await self._record(session_id, command)
+        decision = await self._record(await self.log.open(session_id), command)
         resolved = next(event for event in decision.events if isinstance(event, ev.PromptResolved))
         return {
             "prompt_id": resolved.prompt_id,
@@ -330,16 +327,15 @@ class Sessions:
         await self.do(session_id, command)
         return await self.get(session_id)
 
-    async def _record(self, session_id: str, command: cmd.Command) -> tuple[Decision, int]:
+    async def _record(self, journal: Journal, command: cmd.Command) -> Decision:
         try:
-            return await self.log.record(session_id, lambda state: decide(state, command, self.host.world(state)))
+            return await self.host.record(journal, command)
         except StoreFull as error:
             raise Refused("unavailable", DISK_IS_FULL) from error
 
     async def do(self, session_id: str, command: cmd.Command) -> Journal:
-        await self._record(session_id, command)
         journal = await self.log.open(session_id)
-        self.host.ensure_runner(journal)
+        await self._record(journal, command)
         return journal
 
     # Reading ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,117 @@
+"""A host in this process, with the rehearsal agent: whatever happens to those who ask, what they asked for is done."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.config import Config
+from perdure.runtime.agents import Agents
+from perdure.runtime.host import Host
+from perdure.runtime.log import Journal, Log
+from perdure.runtime.outgoing import Outgoing
+from perdure.runtime.projects import Projects
+from perdure.runtime.sessions import Opening, Sessions
+from perdure.stores.base import Append
+from perdure.stores.sqlite import SqliteStore
+from tests.harness import WAIT_S
+
+
+class HeldStore(SqliteStore):
+    """Keeps a step while whoever wants it kept may change their mind."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.going = asyncio.Event()
+        self.going.set()
+        self.asked = asyncio.Event()
+
+    async def append(self, step: Append) -> int:
+        self.asked.set()
+        await self.going.wait()
+        return await super().append(step)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[HeldStore]:
+    made = HeldStore(tmp_path / "perdure.db")
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def sessions(store: HeldStore, tmp_path: Path) -> AsyncIterator[Sessions]:
+    log, config = Log(store), Config()
+    log.generation = await store.claim()
+    agents = Agents(config.agents, tmp_path, None)
+    host = Host(log, agents, Projects(store, config.projects), config, tmp_path)
+    await host.start("here")
+    yield Sessions(host, tmp_path / "workspaces")
+    async with asyncio.timeout(WAIT_S):
+        await host.stop(stop_agents=True)
+        await log.settle()
+
+
+class Over:
+    """A viewer that waits until a turn is over."""
+
+    def __init__(self, journal: Journal, turn: int) -> None:
+        self._journal = journal
+        self._turn = turn
+        self.reached = asyncio.Event()
+
+    def wake(self) -> None:
+        if self._journal.state.phase == "idle" and self._journal.state.last_turn == self._turn:
+            self.reached.set()
+
+
+async def until_over(sessions: Sessions, session_id: str, turn: int = 1) -> None:
+    journal = await sessions.log.open(session_id)
+    over = Over(journal, turn)
+    journal.viewers.add(over)
+    over.wake()
+    async with asyncio.timeout(WAIT_S):
+        await over.reached.wait()
+    journal.viewers.discard(over)
+
+
+async def given_up(store: HeldStore, asking: Any) -> None:
+    """Ask, and be gone before it is kept."""
+    store.going.clear()
+    store.asked.clear()
+    task = asyncio.ensure_future(asking)
+    async with asyncio.timeout(WAIT_S):
+        await store.asked.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    store.going.set()
+
+
+async def test_a_message_whose_sender_is_gone_before_it_is_kept_is_worked_on(
+    sessions: Sessions, store: HeldStore
+) -> None:
+    journal, _ = await sessions.create(Opening(agent="rehearsal"))
+    await given_up(store, sessions.send(journal.state.id, Outgoing(text="say one")))
+    await until_over(sessions, journal.state.id)
+
+
+async def test_a_session_whose_maker_is_gone_before_it_is_kept_is_worked_on(
+    sessions: Sessions, store: HeldStore
+) -> None:
+    await given_up(store, sessions.create(Opening(agent="rehearsal"), Outgoing(text="say one"), session_id="s_new"))
+    await sessions.log.settle()
+    await until_over(sessions, "s_new")
+
+
+async def test_a_session_whose_clock_fails_does_not_stop_the_clocks_of_others(sessions: Sessions) -> None:
+    hang = Outgoing(text="hang")
+    broken, _ = await sessions.create(Opening(agent="rehearsal"), hang)
+    other, _ = await sessions.create(Opening(agent="rehearsal", limits={"turn_timeout_s": 1}), hang)
+    assert broken.state.turn is not None
+    began, broken.state.turn.started_at = broken.state.turn.started_at, "at no time"
+    await until_over(sessions, other.state.id)
+    broken.state.turn.started_at = began
