@@ -1,6 +1,7 @@
 """A host in this process, with the rehearsal agent: whatever happens to those who ask, what they asked for is done."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 
 from perdure.config import Config
+from perdure.runtime import processes
 from perdure.runtime.agents import Agents
 from perdure.runtime.host import Host
+from perdure.runtime.launch import Launch
 from perdure.runtime.log import Journal, Log
 from perdure.runtime.outgoing import Outgoing
 from perdure.runtime.projects import Projects
@@ -115,3 +118,22 @@ async def test_a_session_whose_clock_fails_does_not_stop_the_clocks_of_others(se
     began, broken.state.turn.started_at = broken.state.turn.started_at, "at no time"
     await until_over(sessions, other.state.id)
     broken.state.turn.started_at = began
+
+
+async def test_a_process_that_no_goodbye_can_be_written_to_is_ended(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, _ = await sessions.create(Opening(agent="rehearsal"), Outgoing(text="say one"))
+    session_id = journal.state.id
+    await until_over(sessions, session_id)
+    assert journal.state.attached is not None
+    launch_id = journal.state.attached.launch_id
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Launch, "write", fails)
+    await sessions.end(session_id, "stopped", "enough")
+    async with asyncio.timeout(WAIT_S):
+        await sessions.host.let_go(session_id)
+    assert launch_id not in processes.marked_all()

@@ -76,16 +76,18 @@ class Retiring:
         async with attachment.input.lock:
             _, lines = attachment.perform([CloseSession()])
             if lines:
-                with contextlib.suppress(StoreFull):
+                # With no room, or no descriptors: it is ended all the same.
+                with contextlib.suppress(StoreFull, OSError):
                     launch.write(lines)
-                attachment.input.total = launch.repair_input()
+                with contextlib.suppress(OSError):
+                    attachment.input.total = launch.repair_input()
 
     async def _end(self, attachment: Attachment, launch: Launch) -> None:
         settings = self._host.settings
         # One that ends after each turn still writes its own session: it is given time, and not killed.
         eof_grace_s = settings.eof_grace_s + (RETIRE_EXTRA_S if attachment.driver.process_per_turn else 0)
         launch.end(eof_grace_s, settings.term_grace_s)
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, OSError):
             await launch.connect(_nothing, _nothing, RETIRE_EXTRA_S)
             launch.acknowledge(launch.out_size() + (1 << 60), force=True)
         if not await launch.wait_gone(eof_grace_s + settings.term_grace_s + RETIRE_EXTRA_S):
