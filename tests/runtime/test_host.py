@@ -2,20 +2,24 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.config import Config
+from perdure.core.state import Session
 from perdure.runtime import processes
 from perdure.runtime.agents import Agents
+from perdure.runtime.attachment import Attachment
 from perdure.runtime.host import Host
 from perdure.runtime.launch import Launch
 from perdure.runtime.log import Journal, Log
 from perdure.runtime.outgoing import Outgoing
 from perdure.runtime.projects import Projects
+from perdure.runtime.runner import Runner
 from perdure.runtime.sessions import Opening, Sessions
 from perdure.stores.base import Append
 from perdure.stores.sqlite import SqliteStore
@@ -58,27 +62,31 @@ async def sessions(store: HeldStore, tmp_path: Path) -> AsyncIterator[Sessions]:
         await log.settle()
 
 
-class Over:
-    """A viewer that waits until a turn is over."""
+class Waiter:
+    """A viewer that has seen enough when the state is as wanted."""
 
-    def __init__(self, journal: Journal, turn: int) -> None:
+    def __init__(self, journal: Journal, wanted: Callable[[Session], bool]) -> None:
         self._journal = journal
-        self._turn = turn
+        self._wanted = wanted
         self.reached = asyncio.Event()
 
     def wake(self) -> None:
-        if self._journal.state.phase == "idle" and self._journal.state.last_turn == self._turn:
+        if self._wanted(self._journal.state):
             self.reached.set()
 
 
-async def until_over(sessions: Sessions, session_id: str, turn: int = 1) -> None:
+async def until(sessions: Sessions, session_id: str, wanted: Callable[[Session], bool]) -> None:
     journal = await sessions.log.open(session_id)
-    over = Over(journal, turn)
-    journal.viewers.add(over)
-    over.wake()
+    waiter = Waiter(journal, wanted)
+    journal.viewers.add(waiter)
+    waiter.wake()
     async with asyncio.timeout(WAIT_S):
-        await over.reached.wait()
-    journal.viewers.discard(over)
+        await waiter.reached.wait()
+    journal.viewers.discard(waiter)
+
+
+async def until_over(sessions: Sessions, session_id: str) -> None:
+    await until(sessions, session_id, lambda state: state.phase == "idle" and state.last_turn == 1)
 
 
 async def given_up(store: HeldStore, asking: Any) -> None:
@@ -137,3 +145,22 @@ async def test_a_process_that_no_goodbye_can_be_written_to_is_ended(
     async with asyncio.timeout(WAIT_S):
         await sessions.host.let_go(session_id)
     assert launch_id not in processes.marked_all()
+
+
+async def test_an_agent_that_always_has_more_to_say_can_be_stopped(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, receive = sessions.host, Runner._receive
+    host.settings = msgspec.structs.replace(host.settings, abort_grace_s=1)
+    journal, _ = await sessions.create(Opening(agent="rehearsal"), Outgoing(text="hang"))
+    await until(sessions, journal.state.id, lambda state: state.attached is not None and state.attached.opened)
+
+    async def more(runner: Runner, attachment: Attachment) -> bool:
+        await asyncio.sleep(0)
+        lives = attachment.launch is not None and attachment.launch.exit() is None
+        return lives or await receive(runner, attachment)
+
+    monkeypatch.setattr(Runner, "_receive", more)
+    await sessions.abort(journal.state.id)
+    await until_over(sessions, journal.state.id)
+    assert journal.state.turn is not None and journal.state.turn.stop_reason == "cancelled"

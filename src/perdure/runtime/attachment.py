@@ -17,6 +17,7 @@ from perdure.runtime.sharing import Input, Shared
 from perdure.stores.base import Checkpoint
 
 READ_BYTES = 256 * 1024
+CATCH_UP_S = 2.0
 
 Phase = Literal["launching", "live", "gone"]
 
@@ -48,6 +49,8 @@ class Attachment:
         """(turn, size of `in` before its prompt was written) of the last prompt, while this server knows it."""
         self._unanswered: tuple[int, float] | None = None
         """(turn, the time) when a prompt was first seen to be without an answer."""
+        self._behind: tuple[int, float] | None = None
+        """(the size of the output, the time) when it was first asked whether all of it was read."""
         self._framer = LineFramer(offset)
         self._overlong = 0
         self.shared = shared
@@ -111,6 +114,17 @@ class Attachment:
             self._overlong = self._framer.overlong
             observations = [*observations, Noise(sample="", reason="a line longer than 64 MB was skipped")]
         return more, observations, step.lines
+
+    def has_read_all(self, now: float) -> bool:
+        """Whether all is read that was written when this was first asked, as far as that can be done in a moment: an
+        agent that talks on never lets one come to its end."""
+        if self._behind is None:
+            self._behind = (self.launch.out_size() if self.launch is not None else 0, now)
+        size, since = self._behind
+        if self._framer.position < size and now - since < CATCH_UP_S:
+            return False
+        self._behind = None
+        return True
 
     def unanswered_s(self, now: float) -> float:
         """For how long, as far as this was asked, the agent has shown nothing of the prompt that it was given."""

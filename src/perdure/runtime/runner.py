@@ -168,12 +168,13 @@ class Runner:
             await self._perform_next(attachment)
             return True
         # Whatever came while output was stored goes first: an order that was not performed yet must not look delivered.
-        if await self._receive(attachment) or self._wakeup.is_set():
+        more = await self._receive(attachment)
+        if not self._closed and await self._escalate(attachment):
             return True
-        if self._closed:
+        if self._closed and not more and not self._wakeup.is_set():
             await self._after_close(attachment)
             return True
-        return await self._escalate(attachment)
+        return more or self._wakeup.is_set()
 
     # Doing -------------------------------------------------------------------------------------------------------
 
@@ -431,7 +432,9 @@ class Runner:
         """An agent that does not stop when asked is asked again, then made to; one that never opens likewise. A keeper
         that hangs can't do it, and is ended with its agent."""
         state = self.journal.state
-        due = self._patience.over(state, self.host.log.now()) if attachment.launch is not None else None
+        due = None
+        if attachment.launch is not None:
+            due = self._patience.over(state, self.host.log.now(), attachment.has_read_all)
         if due == "kill":
             self._end(attachment)
             return True
