@@ -1,5 +1,6 @@
 """The client: frames from bytes, streams that survive, messages that are taken once."""
 
+import json
 import socket
 import threading
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from perdure.surfaces.client import Address, Client, NeverSent, Problem, Unreachable
 from perdure.surfaces.sse import Frame, Frames
+from tests.harness import no_holes
 from tests.surfaces.conftest import ServerProcess
 
 LIMIT_S = 20.0
@@ -182,5 +184,6 @@ def test_the_log_is_read_over_pages_to_its_end(server: ServerProcess, monkeypatc
     with server.client() as client:
         sent = client.send("say a few words here")
         next(event for event in client.events(sent["session_id"], 0) if event.type == "waiting_for_input")
-        lines = list(client.log(sent["session_id"]))
-        assert len(lines) == client.session(sent["session_id"])["event_count"] > 3
+        events = [json.loads(line) for line in client.log(sent["session_id"])]
+        no_holes(events)
+        assert events[-1]["seq"] == client.session(sent["session_id"])["event_count"] > 3
