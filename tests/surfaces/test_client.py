@@ -4,10 +4,12 @@ import json
 import socket
 import threading
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.server import KEEP_ALIVE_S
 from perdure.surfaces.client import Address, Client, NeverSent, Problem, Unreachable
 from perdure.surfaces.sse import Frame, Frames
 from tests.harness import no_holes
@@ -160,6 +162,11 @@ def test_a_request_that_may_have_been_done_is_not_repeated_by_itself() -> None:
     lost.close()
     assert not isinstance(broken.value, NeverSent)
     assert len(lost.asked) == 1
+
+
+def test_a_server_keeps_an_idle_connection_far_longer_than_its_client_uses_it() -> None:
+    used_for_s = httpx2.Limits().keepalive_expiry
+    assert used_for_s is not None and used_for_s * 3 < KEEP_ALIVE_S
 
 
 def test_a_refusal_carries_its_code_its_sentence_and_its_facts(server: ServerProcess) -> None:
