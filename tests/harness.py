@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 WAIT_S = 30.0
+START_S = 60.0
 SOURCE = str(Path(__file__).resolve().parent.parent / "src")
 
 
@@ -75,7 +76,7 @@ class LiveServer:
 
     def _first_line(self) -> str:
         assert self.process is not None and self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], WAIT_S)
+        ready, _, _ = select.select([self.process.stdout], [], [], START_S)
         line = self.process.stdout.readline().decode() if ready else ""
         if "listening on" not in line:
             # At the end of its output it is ending by itself; one that says nothing at all is killed.
