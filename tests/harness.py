@@ -16,18 +16,22 @@ from urllib.parse import urlsplit
 import httpx2
 
 WAIT_S = 30.0
+START_S = 60.0
 SOURCE = str(Path(__file__).resolve().parent.parent / "src")
 
 
-def eventually(look: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
-    """The first truthy answer of `look`; fails loudly if none comes."""
+def eventually(look: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = WAIT_S) -> Any:
+    """The first truthy answer of `look`; fails loudly if none comes. `what` may be found out then."""
     deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+    while True:
+        # The last look begins after the deadline: whoever stood still until then has not looked in vain.
+        is_last = time.monotonic() >= deadline
         found = look()
         if found:
             return found
+        if is_last:
+            raise AssertionError(f"did not happen within {timeout_s} s: {what() if callable(what) else what}")
         select.select([], [], [], 0.01)
-    raise AssertionError(f"did not happen within {timeout_s} s: {what}")
 
 
 def is_loaded() -> bool:
@@ -72,7 +76,7 @@ class LiveServer:
 
     def _first_line(self) -> str:
         assert self.process is not None and self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], WAIT_S)
+        ready, _, _ = select.select([self.process.stdout], [], [], START_S)
         line = self.process.stdout.readline().decode() if ready else ""
         if "listening on" not in line:
             # At the end of its output it is ending by itself; one that says nothing at all is killed.
@@ -103,27 +107,38 @@ class LiveServer:
     def _end(self, number: int) -> int:
         if self.process is None:
             return 0
-        self.process.send_signal(number)
-        code = self.process.wait(WAIT_S)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self.process = None
-        return code
+        process, self.process = self.process, None
+        process.send_signal(number)
+        try:
+            return process.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(WAIT_S)
+            raise AssertionError(f"the server did not end within {WAIT_S} s\n{self.log_tail()}") from None
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
 
     def restart(self) -> None:
-        self.start(self.port)
+        """On the same port, unless somebody else was given that one meanwhile."""
+        try:
+            self.start(self.port)
+        except AssertionError as error:
+            if f"Port {self.port} on" not in str(error):
+                raise
+            self.start()
 
     # Talking ---------------------------------------------------------------------------------------------------
 
     def post(self, path: str, body: dict[str, Any] | None = None, *, expect: int | None = None) -> Any:
         answer = self.http.post(path, json=body or {})
         if expect is not None:
-            assert answer.status_code == expect, answer.text
+            assert answer.status_code == expect, f"{path} {body}: {answer.status_code} {answer.text}"
         return answer.json()
 
     def get(self, path: str) -> Any:
         answer = self.http.get(path)
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text}"
         return answer.json()
 
     def create(self, **fields: Any) -> str:
@@ -146,11 +161,12 @@ class LiveServer:
             found[:] = [self.session(session)]
             return ready(found[0])
 
-        try:
-            eventually(look, f"session {session} as wanted", timeout_s)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it is {found}\n{self.log(session)[-12:]}\n{self.log_tail()}") from None
+        eventually(look, lambda: f"session {session} as wanted; it was {found}\n{self.account(session)}", timeout_s)
         return found[0]
+
+    def account(self, session: str) -> str:
+        """What is to be known of a session that is not as it should be."""
+        return f"{self.session(session)}\n{self.log(session)[-12:]}\n{self.log_tail()}"
 
     def turn(self, session: str, text: str, **fields: Any) -> Any:
         """Send a message and wait for its turn's end: the turn as the transcript shows it."""
@@ -178,7 +194,9 @@ class LiveServer:
     def prompt(self, session: str, timeout_s: float = WAIT_S) -> Any:
         """The first prompt that waits."""
         return eventually(
-            lambda: self.get(f"/api/sessions/{session}/prompts")["prompts"], f"a prompt of {session}", timeout_s
+            lambda: self.get(f"/api/sessions/{session}/prompts")["prompts"],
+            lambda: f"a prompt of {session}; {self.account(session)}",
+            timeout_s,
         )[0]
 
     def watch(self, session: str, position: str | None = None, timeout_s: float = WAIT_S) -> "Stream":
@@ -256,6 +274,11 @@ def no_holes(events: list[Any]) -> None:
     for event in events:
         assert event.get("first_seq", event["seq"]) == position + 1, (position, event)
         position = event["seq"]
+
+
+def none_left(data: Path) -> None:
+    """Until no process of this installation runs."""
+    eventually(lambda: not marked_processes(data), lambda: f"no process is left: {marked_processes(data)}")
 
 
 def marked_processes(data: Path) -> dict[int, str]:

@@ -36,7 +36,10 @@ SWITCH_INTERVAL_S = 0.0001
 """How long a busy event loop may keep the interpreter from the store's writer: the default starves it."""
 BACKLOG = 4096
 SHUTDOWN_GRACE_S = 3
-LOCK_ATTEMPTS = 3
+KEEP_ALIVE_S = 60
+"""How long an idle connection is kept: much longer than clients use one again. Else a request may meet the server
+closing it, and nobody can say whether it was done."""
+LOCK_ATTEMPTS = 60
 LOCK_RETRY_S = 0.05
 
 
@@ -130,7 +133,8 @@ class Server:
                 self.directory.open()
                 break
             except DataError as error:
-                # A command that looks whether a server is alive holds the lock for an instant.
+                # A command that looks whether a server is alive holds the lock for an instant, which is longer on a
+                # busy machine; and so does what a killed server was about to start.
                 if attempt + 1 == LOCK_ATTEMPTS or not isinstance(error.__cause__, BlockingIOError):
                     raise StartError(str(error)) from error
             await asyncio.sleep(LOCK_RETRY_S)
@@ -175,6 +179,7 @@ class Server:
             log_config=None,
             server_header=False,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
         self._http = _Http(config)
         self._serving = asyncio.create_task(self._http._serve(sockets=[listener]), name="http")

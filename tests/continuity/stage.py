@@ -79,7 +79,7 @@ class Stage:
             there = number in [turn["turn"] for turn in self.server.transcript(session)]
             return there and text in self.text(session, number)
 
-        eventually(said, f"turn {number} says {text!r}: {self.codes(session)}", WAIT_S)
+        eventually(said, lambda: f"turn {number} says {text!r}; {self.server.account(session)}", WAIT_S)
 
     def recalled(self, session: str) -> list[str]:
         """Every message that the model was sent for a new one, oldest first, the new one left out.
@@ -100,7 +100,7 @@ class Stage:
             told = [event for event in self.events(session, "config") if event["config_id"] == config_id]
             return bool(told) and told[-1]["value"] == value
 
-        eventually(confirmed, f"{config_id} is {value}: {self.codes(session)}", WAIT_S)
+        eventually(confirmed, lambda: f"{config_id} is {value}; {self.server.account(session)}", WAIT_S)
 
     def abort(self, session: str) -> None:
         self.server.post(f"/api/sessions/{session}/abort", expect=202)

@@ -6,7 +6,6 @@ Above: test_cases.py. Below: a live server; for the real programs a scripted mod
 """
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from perdure.core.transcript_text import Entry, unwrap
 from tests.conftest import RealAgent
 from tests.conversations import recorder
+from tests.end_to_end.victims import kill
 from tests.harness import SOURCE, LiveServer, eventually
 from tests.model.server import ModelServer
 
@@ -155,7 +155,7 @@ class Stage:
         """So that the next turn has to open the native session again."""
         pid = self.server.session(session)["pid"]
         if pid is not None and self.family.stays:
-            os.kill(pid, 9)
+            kill(pid)
             self.server.wait(session, lambda found: found["pid"] != pid, WAIT_S)
 
     def native_id(self, session: str) -> str:
@@ -175,7 +175,10 @@ class Stage:
         """Every native session that was opened, in order, with what was sent to it."""
         found: list[Opening] = []
         for path in sorted(self.records.iterdir(), key=lambda path: path.stat().st_ctime_ns):
-            lines = [json.loads(line) for line in path.read_text().split("\n") if line]
+            # Of a process that is just being started there may be no whole line yet.
+            lines = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+            if not lines:
+                continue
             found += self._acp(lines) if self.family.driver == "acp" else self._claude(lines)
         return [opening for opening in found if opening.prompts]
 

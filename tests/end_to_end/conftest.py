@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import LiveServer, eventually, marked_processes
+from tests.harness import LiveServer, none_left
 
 NO_LIMITS = "[server]\nslots = 0\nproject_slots = 0\n"
 
@@ -37,4 +37,4 @@ def end(server: LiveServer) -> None:
         server.post(f"/api/sessions/{session['id']}/stop")
     server.stop()
     server.http.close()
-    eventually(lambda: not marked_processes(server.data), f"no process left: {marked_processes(server.data)}", 20)
+    none_left(server.data)

@@ -21,7 +21,7 @@ def test_a_message_sent_the_moment_its_agent_was_killed_is_still_answered(server
         agent = agent_of(server, session)
         kill(agent)
         # A dying process may still take a last line out of its pipe, and then nobody can say whether it saw it.
-        eventually(partial(gone, agent), "the agent is dead", 5)
+        eventually(partial(gone, agent), "the agent is dead")
         assert server.recalled(session) == sent
         turn = server.transcript(session)[-1]
         assert turn["context"] in ("resumed", "fresh") and turn["context_reason"]
@@ -58,7 +58,9 @@ def test_an_aborted_answer_is_known_to_the_agent_of_the_next_turn(server: LiveSe
     server.wait(session, lambda found: found["event_count"] > 5)
     server.post(f"/api/sessions/{session}/abort", expect=202)
     server.wait_idle(session)
-    kill(agent_of(server, session))
+    agent = agent_of(server, session)
+    kill(agent)
+    eventually(lambda: gone(agent), "the agent is dead")
     assert server.recalled(session) == ["say half\nhang"]
 
 

@@ -98,6 +98,7 @@ def test_a_turn_that_meets_a_full_disk_waits_and_loses_nothing(cramped: LiveServ
     server.send(session, "stream 1500 2\nsay end")
     until_said(server, session, 1, "w20 ")
     assert "full" in until_refused(server, ballast)
+    ballast.fill()
     refused = server.post(f"/api/sessions/{other}/messages", {"text": "say two"}, expect=503)
     assert refused["code"] == "unavailable"
     assert server.session(other)["turn_count"] == 1

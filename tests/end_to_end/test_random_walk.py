@@ -99,7 +99,7 @@ class Walk:
 
     def kill_agent(self, session: str) -> None:
         pid = self.server.session(session)["pid"]
-        if pid is not None and os.path.exists(f"/proc/{pid}"):
+        if pid is not None:
             kill(pid)
 
     def kill_server(self, _: str) -> None:
@@ -110,13 +110,11 @@ class Walk:
         """Let the session move on by at least one event, if it is working."""
         found = self.server.session(session)
         if found["state"] == "processing" and not found["pending_prompts"]:
-            viewer = self.server.watch(session, str(found["event_count"]), timeout_s=2)
             try:
-                next(iter(viewer.frames()), None)
+                with self.server.watch(session, str(found["event_count"]), timeout_s=2) as viewer:
+                    next(iter(viewer.frames()), None)
             except TimeoutError:
                 self.trace[-1] += " (silent)"
-            finally:
-                viewer.close()
 
     # What must hold ------------------------------------------------------------------------------------------------
 
@@ -185,7 +183,8 @@ class Walk:
             self.check(session)
             if self.server.session(session)["state"] == "idle":
                 self.trace.append(f"last {session}")
-                assert self.server.turn(session, "say last")["stop_reason"] in ("end_turn", "failed")
+                # Its own limits may be shorter than what its agent takes to start on a busy machine.
+                assert self.server.turn(session, "say last")["stop_reason"] in ("end_turn", "failed", "timed_out")
             self.server.post(f"/api/sessions/{session}/stop", expect=200)
             self.check(session)
         none_left(self.server)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.harness import LiveServer, eventually, marked_processes, no_holes
+from tests.harness import LiveServer, no_holes, none_left
 
 KILLS = int(os.environ.get("PERDURE_TEST_KILLS", "30"))
 SCRIPT = """\
@@ -86,4 +86,4 @@ def check(server: LiveServer, session: str, expected: list[object], seed: int) -
     assert [event["type"] for event in log].count("agent_launched") == 1
     assert server.recalled(session) == [SCRIPT]
     server.post(f"/api/sessions/{session}/stop")
-    eventually(lambda: not marked_processes(server.data), f"no process left: {marked_processes(server.data)}")
+    none_left(server.data)

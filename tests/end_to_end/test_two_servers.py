@@ -1,10 +1,17 @@
 """One data directory, one server at a time: a second is refused, and the next one takes up what the last one left."""
 
+import fcntl
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+
+from perdure.config import Config
+from perdure.runtime.data import DataDirectory
+from perdure.server import Server
 from tests.end_to_end.victims import none_left, until_said
 from tests.harness import SOURCE, WAIT_S, LiveServer, eventually, marked_processes
 
@@ -26,6 +33,27 @@ def test_a_second_server_on_the_same_data_refuses_and_harms_nothing(server: Live
     assert server.url in second.stderr
     server.wait_idle(session)
     assert server.text(session, 1) == "".join(f"w{n} " for n in range(100)) + "\nend"
+
+
+async def test_a_server_starts_though_a_command_that_only_looks_takes_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looker = os.open(tmp_path / "lock", os.O_RDONLY | os.O_CREAT)
+    fcntl.flock(looker, fcntl.LOCK_SH)
+    tries: list[int] = []
+    really_open = DataDirectory.open
+
+    def opened(directory: DataDirectory) -> None:
+        tries.append(1)
+        if len(tries) == 10:
+            os.close(looker)
+        really_open(directory)
+
+    monkeypatch.setattr(DataDirectory, "open", opened)
+    server = Server(data=tmp_path, port=0, config=Config(), token="test-token")
+    await server.start()
+    await server.stop()
+    assert len(tries) == 10
 
 
 def test_a_server_that_is_told_to_stop_ends_idle_agents_and_leaves_running_turns_to_their_keepers(

@@ -1,12 +1,14 @@
 """Processes that a test kills, and whether they are gone. Above: the tests of this folder. Below: /proc and signals."""
 
+import contextlib
 import json
 import os
 import re
 import signal
 from pathlib import Path
 
-from tests.harness import LiveServer, eventually, marked_processes
+from tests import harness
+from tests.harness import LiveServer, eventually
 
 
 def agent_of(server: LiveServer, session: str) -> int:
@@ -24,8 +26,10 @@ def keeper_of(server: LiveServer, session: str) -> int:
 
 
 def kill(*pids: int) -> None:
+    """One that is gone already is no matter: when its keeper was killed, the server ends an agent at once."""
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def gone(pid: int) -> bool:
@@ -37,7 +41,7 @@ def gone(pid: int) -> bool:
 
 
 def none_left(server: LiveServer) -> None:
-    eventually(lambda: not marked_processes(server.data), f"no process left: {marked_processes(server.data)}")
+    harness.none_left(server.data)
 
 
 def zombies(server: LiveServer) -> list[int]:
@@ -60,7 +64,7 @@ def until_said(server: LiveServer, session: str, turn: int, pattern: str) -> "re
         lambda: (
             turn in [t["turn"] for t in server.transcript(session)] and re.search(pattern, server.text(session, turn))
         ),
-        f"turn {turn} of {session} says {pattern}",
+        lambda: f"turn {turn} of {session} says {pattern}; {server.account(session)}",
     )
     return found
 

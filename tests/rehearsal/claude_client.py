@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-WAIT_LIMIT_S = 20.0
+WAIT_LIMIT_S = 30.0
 SOURCE = Path(__file__).parents[2] / "src"
 STREAMS = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 PARTIAL = (*STREAMS, "--include-partial-messages")
@@ -103,7 +103,7 @@ class Host:
     def lines(self) -> Iterator[Line]:
         """What comes, until the process closes its stdout."""
         deadline = time.monotonic() + WAIT_LIMIT_S
-        while (line := self._lines.get(timeout=max(0.001, deadline - time.monotonic()))) is not None:
+        while (line := self._next_line(deadline)) is not None:
             self.longest_line_bytes = max(self.longest_line_bytes, len(line))
             try:
                 message = json.loads(line)
@@ -114,6 +114,13 @@ class Host:
                 yield message
             else:
                 self.noise.append(line)
+
+    def _next_line(self, deadline: float) -> bytes | None:
+        try:
+            return self._lines.get(timeout=max(0.001, deadline - time.monotonic()))
+        except queue.Empty:
+            last, code = self.seen[-5:], self.process.poll()
+            raise AssertionError(f"not within {WAIT_LIMIT_S} s; the last was {last}, exit code {code}") from None
 
     def until(self, wanted: Callable[[Line], bool]) -> Line:
         for line in self.lines():

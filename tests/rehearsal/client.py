@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WAIT_LIMIT_S = 20.0
+WAIT_LIMIT_S = 30.0
 Message = dict[str, Any]
 
 
@@ -72,7 +72,7 @@ class Client:
         """The next message that is wanted; those before it are only remembered."""
         deadline = time.monotonic() + WAIT_LIMIT_S
         while True:
-            line = self._lines.get(timeout=max(0.001, deadline - time.monotonic()))
+            line = self._next_line(deadline)
             if line is None:
                 raise EOFError("the agent closed its stdout")
             self.longest_line_bytes = max(self.longest_line_bytes, len(line))
@@ -83,6 +83,13 @@ class Client:
             self.seen.append(message)
             if wanted(message):
                 return message
+
+    def _next_line(self, deadline: float) -> bytes | None:
+        try:
+            return self._lines.get(timeout=max(0.001, deadline - time.monotonic()))
+        except queue.Empty:
+            last, code = self.seen[-5:], self.process.poll()
+            raise AssertionError(f"not within {WAIT_LIMIT_S} s; the last was {last}, exit code {code}") from None
 
     def reply_to(self, request_id: int) -> Message:
         return self.receive(lambda message: message.get("id") == request_id and "method" not in message)

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import time
 import uuid
 from pathlib import Path
 
@@ -31,11 +30,9 @@ def run(
     )
 
 
-def test_it_says_its_version_at_once(tmp_path: Path) -> None:
-    began = time.monotonic()
+def test_it_says_its_version(tmp_path: Path) -> None:
     done = run(tmp_path, "--version")
     assert (done.returncode, done.stdout) == (0, b"2.1.197 (Claude Code rehearsal)\n")
-    assert time.monotonic() - began < 5
 
 
 def test_flags_are_read_in_every_spelling() -> None:

@@ -247,7 +247,7 @@ def test_messages_that_wait_become_one_turn(launch: Launch) -> None:
 
 def test_three_messages_and_an_end_of_input_give_two_results(launch: Launch) -> None:
     host = launch(*STREAMS)
-    messages = [{"role": "user", "content": text} for text in ("say A\nsleep 0.2", "say B", "say C")]
+    messages = [{"role": "user", "content": text} for text in ("say A\nsleep 2", "say B", "say C")]
     lines = [json.dumps({"type": "user", "message": message}).encode() + b"\n" for message in messages]
     host.send_bytes(b"".join(lines))
     host.close_input()

@@ -13,7 +13,7 @@ from types import TracebackType
 from perdure.runtime.launch import Exit, Launch, LaunchLimits, LaunchSpec
 from perdure.runtime.processes import end_marked
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 ROOMY = LaunchLimits(disk_floor_bytes=0)
 
 
@@ -72,10 +72,14 @@ class Followed:
         self.closed = True
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            wrote, said = bytes(self.output[-500:]), self.launch.stderr_tail()[-500:]
+            raise AssertionError(f"not within {WAIT_S} s: {wrote!r}, {said!r}, {self.launch.exit()}") from None
 
     async def until_output(self, wanted: bytes) -> None:
         await self.until(lambda: wanted in self.output)

@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 from perdure.core.errors import StoreFull
 from perdure.runtime import launch as launch_module
 from perdure.runtime.launch import Launch, LaunchLimits, LaunchSpec
-from tests.runtime.launches import ROOMY, Followed, Launches, append_raw, fill_disk, launching, python, until_true
+from tests.runtime.launches import (
+    ROOMY,
+    WAIT_S,
+    Followed,
+    Launches,
+    append_raw,
+    fill_disk,
+    launching,
+    python,
+    until_true,
+)
 
 
 @pytest.fixture
@@ -62,7 +72,7 @@ async def test_a_keeper_that_has_not_run_one_line_yet_already_holds_the_lock(
     assert launch.is_alive()
     # Its interpreter waits for the program; it gets an empty one, and ends.
     (await asyncio.to_thread(program.open, "wb")).close()
-    assert await launch.wait_gone(10)
+    assert await launch.wait_gone(WAIT_S)
     assert launch.exit() is None
 
 
@@ -128,7 +138,7 @@ async def test_a_keeper_that_ended_leaves_no_zombie(launches: Launches) -> None:
     launch = launches.create(["true"])
     keeper = launch.keeper
     assert keeper is not None
-    assert await launch.wait_gone(10)
+    assert await launch.wait_gone(WAIT_S)
     keeper.wait(10)
     launch.reap()
     assert launch.keeper is None
@@ -156,7 +166,7 @@ async def test_a_launch_under_a_very_long_path_can_be_reached(launches: Launches
 
 async def test_connecting_to_a_launch_that_is_over_tells_so_at_once(launches: Launches) -> None:
     launch = launches.create(["echo", "quick"])
-    assert await launch.wait_gone(10)
+    assert await launch.wait_gone(WAIT_S)
     async with Followed(launch) as agent:
         assert (await agent.until_exit()).exit_code == 0
         assert bytes(agent.output) == b"quick\n"

@@ -149,7 +149,7 @@ async def test_reads_do_not_wait_for_a_write_that_is_under_way(tmp_path: Path) -
     other = sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     pending = asyncio.create_task(owner.append("s", delta("waits")))
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(WAIT_S):
         assert len(await owner.all("s")) == 1
         assert (await store.load("s")) is not None
     assert not pending.done()

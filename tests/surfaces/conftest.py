@@ -14,9 +14,9 @@ import pytest
 from perdure.surfaces.client import Address, Client
 
 ROOT = Path(__file__).resolve().parents[2]
-START_LIMIT_S = 30.0
-STOP_LIMIT_S = 20.0
-COMMAND_LIMIT_S = 30.0
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 30.0
+COMMAND_LIMIT_S = 60.0
 
 
 class ServerProcess:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 COLUMNS, LINES = 100, 30
+WAIT_S = 40.0
 _SEQUENCE = re.compile(
     rb"\x1b\[([?<>=]?)([0-9;]*)([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][A-Za-z0-9]|\x1b[=>78cDEHM]"
 )
@@ -145,7 +146,7 @@ class Terminal:
     def enter(self, line: str) -> None:
         self.type(line + "\r")
 
-    def wait(self, what: str | Callable[[str], bool], limit_s: float = 20.0) -> str:
+    def wait(self, what: str | Callable[[str], bool], limit_s: float = WAIT_S) -> str:
         """Until this is seen."""
         deadline = time.monotonic() + limit_s
         seen = what if callable(what) else lambda text: what in text
@@ -155,7 +156,7 @@ class Terminal:
             assert self._read(left_s), f"ended before {what} was seen\n{self.text}"
         return self.text
 
-    def wait_end(self, limit_s: float = 20.0) -> int:
+    def wait_end(self, limit_s: float = WAIT_S) -> int:
         deadline = time.monotonic() + limit_s
         while self._read(max(0.0, deadline - time.monotonic())):
             assert time.monotonic() < deadline, f"did not end\n{self.text}"

@@ -16,6 +16,7 @@ import pytest
 
 from perdure.surfaces import cli
 from perdure.surfaces.cli import COMMANDS, perdure
+from tests.harness import no_holes
 from tests.surfaces.conftest import COMMAND_LIMIT_S, ServerProcess
 
 
@@ -215,7 +216,8 @@ def test_watch_goes_on_after_a_restart_of_the_server_without_a_gap_or_a_double(s
     errors = watching.communicate(timeout=COMMAND_LIMIT_S)[1]
     assert watching.returncode == 130
     assert "Reconnecting ..." in errors
-    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    # On a busy machine the turn may be over, and its words joined, before they are read.
+    no_holes(events)
     text = "".join(event["delta"] for event in events if event["type"] == "assistant_text")
     assert text.split() == [f"w{number}" for number in range(200)]
 
@@ -247,7 +249,7 @@ def test_a_session_begins_with_its_projects_kickoff(server: ServerProcess, tmp_p
 def test_export_writes_the_log_and_the_transcript(server: ServerProcess, tmp_path: Path) -> None:
     server.run("send", "--wait", "say kept")
     lines = server.run("export", "last").stdout.splitlines()
-    assert [json.loads(line)["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    no_holes([json.loads(line) for line in lines])
     assert json.loads(server.run("export", "last", "--format", "json").stdout)["turns"][0]["turn"] == 1
     target = tmp_path / "session.md"
     assert server.run("export", "last", "--format", "markdown", "-o", str(target)).returncode == 0

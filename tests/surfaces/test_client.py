@@ -1,14 +1,18 @@
 """The client: frames from bytes, streams that survive, messages that are taken once."""
 
+import json
 import socket
 import threading
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.server import KEEP_ALIVE_S
 from perdure.surfaces.client import Address, Client, NeverSent, Problem, Unreachable
 from perdure.surfaces.sse import Frame, Frames
+from tests.harness import no_holes
 from tests.surfaces.conftest import ServerProcess
 
 LIMIT_S = 20.0
@@ -160,6 +164,11 @@ def test_a_request_that_may_have_been_done_is_not_repeated_by_itself() -> None:
     assert len(lost.asked) == 1
 
 
+def test_a_server_keeps_an_idle_connection_far_longer_than_its_client_uses_it() -> None:
+    used_for_s = httpx2.Limits().keepalive_expiry
+    assert used_for_s is not None and used_for_s * 3 < KEEP_ALIVE_S
+
+
 def test_a_refusal_carries_its_code_its_sentence_and_its_facts(server: ServerProcess) -> None:
     with server.client() as client:
         sent = client.send("hang")
@@ -182,5 +191,6 @@ def test_the_log_is_read_over_pages_to_its_end(server: ServerProcess, monkeypatc
     with server.client() as client:
         sent = client.send("say a few words here")
         next(event for event in client.events(sent["session_id"], 0) if event.type == "waiting_for_input")
-        lines = list(client.log(sent["session_id"]))
-        assert len(lines) == client.session(sent["session_id"])["event_count"] > 3
+        events = [json.loads(line) for line in client.log(sent["session_id"])]
+        no_holes(events)
+        assert events[-1]["seq"] == client.session(sent["session_id"])["event_count"] > 3

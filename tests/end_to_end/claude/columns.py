@@ -6,14 +6,13 @@ the two differ. Everything is asked of the server alone, but for what only the m
 """
 
 import json
-import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.conftest import RealAgent
+from tests.end_to_end.victims import kill
 from tests.harness import SOURCE, LiveServer, eventually
 from tests.model.server import ModelServer
 
@@ -224,7 +223,8 @@ class Stage:
         pid = self.server.session(session)["pid"]
         if pid is None:
             return
-        os.kill(pid, signal.SIGKILL)
+        # One that serves a single turn may end by itself meanwhile.
+        kill(pid)
         self.gone_from(session, pid)
 
     def gone_from(self, session: str, pid: int) -> None:
@@ -235,6 +235,6 @@ class Stage:
         """The first such event, now or soon."""
         return eventually(
             lambda: next((event for event in self.events(session, event_type) if fits(event)), None),
-            f"{event_type} in session {session}",
+            lambda: f"{event_type} in session {session}; {self.server.account(session)}",
             TURN_WAIT_S,
         )

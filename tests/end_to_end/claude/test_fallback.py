@@ -50,7 +50,7 @@ def fell_back_once(stage: Stage, session: str) -> None:
 @only(*STREAMING)
 def test_a_process_that_never_opens_its_session_is_replaced_by_one_for_each_turn(stage: Stage) -> None:
     stage.preface = only_once(stage, MUTE)
-    session = stage.serve(server="start_timeout_s = 8").session()
+    session = stage.serve(server="start_timeout_s = 15").session()
     assert stage.turn(session, "say one")["stop_reason"] == "end_turn"
     assert stage.server.text(session, 1) == "one"
     stage.suspended(session)
@@ -63,7 +63,7 @@ def test_a_process_that_never_opens_its_session_is_replaced_by_one_for_each_turn
 @only(*STREAMING)
 def test_a_process_that_is_started_ahead_and_never_opens_costs_no_turn(stage: Stage) -> None:
     stage.preface = only_once(stage, MUTE)
-    session = stage.serve(server="start_timeout_s = 5").session()
+    session = stage.serve(server="start_timeout_s = 15").session()
     stage.until(session, "agent_detached")
     assert stage.turn(session, "say one")["stop_reason"] == "end_turn"
     assert stage.recalled(session) == ["say one"]
@@ -75,7 +75,7 @@ def test_a_process_that_is_started_ahead_and_never_opens_costs_no_turn(stage: St
 @only(*STREAMING)
 def test_a_process_that_is_deaf_to_its_first_message_is_replaced(stage: Stage) -> None:
     stage.preface = only_once(stage, deaf_after(1))
-    session = stage.serve(server="stuck_s = 5").session()
+    session = stage.serve(server="stuck_s = 8").session()
     assert stage.turn(session, "say one")["stop_reason"] == "end_turn"
     assert stage.recalled(session) == ["say one"]
     fell_back_once(stage, session)
@@ -84,7 +84,7 @@ def test_a_process_that_is_deaf_to_its_first_message_is_replaced(stage: Stage) -
 @only(*STREAMING)
 def test_a_process_that_becomes_deaf_between_turns_is_replaced_and_nothing_is_forgotten(stage: Stage) -> None:
     stage.preface = deaf_after(3)
-    session = stage.serve(server="stuck_s = 5").session()
+    session = stage.serve(server="stuck_s = 8").session()
     for number, text in enumerate(("one", "two", "three", "four"), 1):
         assert stage.turn(session, f"say {text}")["stop_reason"] == "end_turn"
         assert stage.server.text(session, number) == text
@@ -101,7 +101,7 @@ def test_a_process_that_becomes_deaf_between_turns_is_replaced_and_nothing_is_fo
 @only(*STREAMING)
 def test_what_is_said_late_of_the_last_turn_is_no_answer_to_the_next_message(stage: Stage) -> None:
     stage.preface = only_once(stage, deaf_with_last_words(2))
-    session = stage.serve(server="stuck_s = 5").session()
+    session = stage.serve(server="stuck_s = 8").session()
     stage.turn(session, "say one")
     assert stage.turn(session, "say two")["stop_reason"] == "end_turn"
     assert stage.recalled(session) == ["say one", "say two"]
@@ -111,7 +111,7 @@ def test_what_is_said_late_of_the_last_turn_is_no_answer_to_the_next_message(sta
 @only(*STREAMING)
 def test_the_replacement_survives_a_restart_of_the_server_and_the_loss_of_its_native_session(stage: Stage) -> None:
     stage.preface = deaf_after(2)
-    session = stage.serve(server="stuck_s = 5").session()
+    session = stage.serve(server="stuck_s = 8").session()
     stage.turn(session, "say one")
     stage.turn(session, "say two")
     stage.suspended(session)

@@ -5,7 +5,7 @@ import pytest
 from tests.end_to_end.claude.columns import STREAMING, Stage
 from tests.harness import no_holes
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.needs("linux")]
+pytestmark = [pytest.mark.timeout(480), pytest.mark.needs("linux")]
 
 TURNS = 100
 WARM_TURNS = 20

@@ -48,7 +48,7 @@ def test_a_tool_that_runs_is_ended_with_its_turn(stage: Stage) -> None:
     stage.idle(session)
     turn = stage.at(session, 1)
     assert (turn["stop_reason"], stage.server.text(session, 1)) == ("cancelled", "half")
-    eventually(lambda: gone(pid), "the tool's process is gone", 10)
+    eventually(lambda: gone(pid), "the tool's process is gone")
     assert [result["status"] for result in stage.events(session, "tool_result")] == ["failed"]
     stage.turn(session, "say again")
     assert stage.recalled(session) == [message, "say again"]

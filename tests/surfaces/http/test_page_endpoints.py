@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,8 +71,11 @@ def test_the_list_has_the_end_of_what_was_last_said(server: LocalServer) -> None
 def test_the_commands_that_an_agent_offers_are_part_of_its_session(server: LocalServer) -> None:
     session = server.create(agent="rehearsal-stream")
     server.turn(session, "say one")
-    told = [event["value"] for event in server.log(session) if event.get("config_id") == "available_commands"]
-    eventually(lambda: server.session(session)["commands"] == (told[-1] if told else []), "the commands are known")
+
+    def told() -> list[Any]:
+        return [event["value"] for event in server.log(session) if event.get("config_id") == "available_commands"]
+
+    eventually(lambda: server.session(session)["commands"] == [[], *told()][-1], lambda: f"they are known: {told()}")
 
 
 def test_a_part_of_the_transcript_says_how_much_it_was_made_of(server: LocalServer) -> None:
