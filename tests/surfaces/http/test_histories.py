@@ -322,6 +322,22 @@ def test_the_plan_knows_a_program_that_was_replaced_since(
     assert (turn["context"], turn["context_reason"]) == ("fresh", "agent_cannot_resume")
 
 
+def test_the_plan_of_coming_back_is_made_for_the_model_that_the_agent_has_in_the_session(
+    make_server: Callable[..., LocalServer],
+) -> None:
+    command = [sys.executable, "-m", "perdure.rehearsal", "--acp"]
+    agent = {"driver": "acp", "command": command, "env": {"PYTHONPATH": import_path()[0]}}
+    server = make_server(agents={"small": {**agent, "model_transcript_tokens": {"rehearsal-2": 500}}})
+    session = said(server, "say one", agent="small")
+    server.post(f"/api/sessions/{session}/config", {"config_id": "model", "value": "rehearsal-2"}, expect=200)
+    for number in range(4):
+        server.turn(session, f"say {'answer ' * 100}{number}", agent="rehearsal")
+    plan = server.post(f"/api/sessions/{session}/plan", {"agent": "small"}, expect=200)
+    turn = server.turn(session, "say on", agent="small")
+    assert (len(plan["digested"]), len(plan["left_out"])) == (turn["digested"], turn["left_out"])
+    assert turn["model"] == "rehearsal-2" and turn["digested"] + turn["left_out"] > 0
+
+
 def test_attachments_are_named_to_an_agent_that_is_told_of_them(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "say one", attachments=[{"path": "/tmp/notes.txt"}, {"name": "shot.png", "uri": "x:y"}])
