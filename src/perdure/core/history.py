@@ -21,7 +21,8 @@ from perdure.core.turns import detach, start_turn
 
 Text = ev.AssistantText | ev.AssistantThinking
 _TEXT = (ev.AssistantText, ev.AssistantThinking)
-TOLD = (ev.UserMessage, ev.TurnStart, *CONTENT, ev.PromptResolved, ev.System, ev.Error, ev.TurnEnd)
+_CONTEXT = (ev.ContextFallback, ev.HistoryShortened)
+TOLD = (ev.UserMessage, ev.TurnStart, *_CONTEXT, *CONTENT, ev.PromptResolved, ev.System, ev.Error, ev.TurnEnd)
 """What a new session takes over of a turn: what people see of it, and nothing of the process behind it."""
 
 
