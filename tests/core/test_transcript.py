@@ -178,3 +178,16 @@ def test_people_read_that_an_answer_was_interrupted() -> None:
     stage.do(cmd.AbortTurn("person"))
     stage.finish("cancelled")
     assert f"*({CUT_OFF['cancelled']})*" in markdown("", folded(stage), [1]).splitlines()
+
+
+def test_an_agent_that_was_interrupted_is_not_told_that_its_work_is_done() -> None:
+    stage = Stage()
+    stage.send("write it all")
+    stage.open()
+    stage.see(ev.AssistantText(turn=1, block=0, delta="I will write three files."))
+    stage.do(cmd.AbortTurn("person"))
+    stage.finish("cancelled")
+    stage.do(cmd.DetachAgent("idle_timeout"))
+    stage.send("go on")
+    assert stage.state.turn is not None and stage.state.turn.context == "resumed"
+    assert "already answered" in told(stage) and "done" not in told(stage)

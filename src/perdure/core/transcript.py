@@ -100,9 +100,10 @@ def question_lines(part: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 ANTI_ECHO = (
-    "You go on in a session of yours. Whatever you asked in it before is already answered, and what you announced is"
-    " done: do not repeat it, and answer only the new message."
+    "You go on in a session of yours. Whatever you asked in it before is already answered: do not ask it again, and"
+    " answer only the new message."
 )
+"""Nothing is said of what was to be done: a turn may have been interrupted in the middle of it."""
 
 
 class Prompt(Struct, frozen=True):
