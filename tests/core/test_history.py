@@ -1,5 +1,7 @@
 """Changes of what was said, one by one: what is refused, whose own session is out of date, what is let go."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -10,6 +12,7 @@ from perdure.core.errors import Refused
 from perdure.core.history import take_over
 from perdure.core.scope import turns_of
 from perdure.core.session import create
+from perdure.core.view import TurnView, public_turn
 from tests.core.stage import Stage, last, limited, limited_busy, prompt, replayed, working
 
 
@@ -198,6 +201,34 @@ def test_a_fork_has_the_agent_and_the_model_of_its_session_and_no_always() -> No
     assert (decision.state.agent, decision.state.model, decision.state.remembered) == ("beta", "large", [])
     assert decision.state.choices == {}
     assert replayed(decision.events) == decision.state
+
+
+def test_a_fork_shows_how_each_turn_came_by_its_context() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.do(cmd.DetachAgent("idle_timeout"))
+    stage.send("two")
+    stage.launch("n1")
+    stage.see(ob.ResumeRefused("no such session"))
+    stage.see(ob.SessionOpened("n2", False))
+    stage.see(ob.Told(2, (1,), (), 10))
+    stage.finish()
+    assert stage.state.turn is not None and stage.state.turn.context == "fresh"
+    decision = create(cmd.CreateSession(session_id="f", project=None, agent="alpha", workdir="/srv"), stage.world())
+    take_over(decision, stage.log, {1, 2})
+    theirs, ours = public_turn(decision.turns[2]), public_turn(stage.state.turn)
+    for name in ("context", "context_reason", "catch_up", "digested", "left_out"):
+        assert theirs[name] == ours[name], name
+    shown = [[part["type"] for part in parts_of(log, 2)] for log in (stage.log, decision.events)]
+    assert shown[0] == shown[1] and {"context_fallback", "history_shortened"} <= set(shown[0])
+    assert decision.state.poisoned == [] and replayed(decision.events) == decision.state
+
+
+def parts_of(log: list[ev.Event], turn: int) -> list[dict[str, Any]]:
+    view = TurnView(turn)
+    for event in log:
+        view.fold(event)
+    return view.show()
 
 
 def test_pieces_of_a_finished_text_are_taken_over_as_one() -> None:

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
-from perdure.core.decision import World
+from perdure.core.decision import Decision, World
 from perdure.core.errors import Refused
 from perdure.core.history import take_over
 from perdure.core.imported import TAKEN, check_id, finished_turns, time_of
 from perdure.core.session import create
+from perdure.core.transcript import History
 from perdure.core.view import public_session, public_turn
 from tests.core.stage import facts
 
@@ -34,11 +35,21 @@ def turn(number: int = 1) -> list[Json]:
     return [{**event, "turn": number, "at": TIME} for event in TURN]
 
 
-def folded(events: list[ev.Event]) -> Json:
-    """A new session with these turns, as people see it."""
+def taken(events: list[Json]) -> Decision:
+    return session_of(finished_turns(events, "claude"))
+
+
+def session_of(events: list[ev.Event]) -> Decision:
+    """A new session with these turns."""
     command = cmd.CreateSession(session_id="s", project=None, agent="claude", workdir="/")
     decision = create(command, World(now=TIME, facts_of=lambda _: facts()))
     take_over(decision, events, {event.turn or 0 for event in events}, counted=True)
+    return decision
+
+
+def folded(events: list[ev.Event]) -> Json:
+    """The same as people see it."""
+    decision = session_of(events)
     shown = public_session(decision.state, len(decision.events))
     return {**shown, "turns": [public_turn(found) for found in decision.turns.values()]}
 
@@ -132,5 +143,53 @@ def test_what_is_no_name_is_no_id(name: str) -> None:
         check_id(name)
 
 
-def test_no_prompt_and_nothing_of_a_process_is_taken() -> None:
-    assert not {"pending_prompt", "agent_launched", "agent_attached", "config", "history_changed"} & set(TAKEN)
+def test_nothing_of_a_process_is_taken() -> None:
+    assert not {"agent_launched", "agent_attached", "config", "history_changed"} & set(TAKEN)
+
+
+def prompted(asked: Json, answer: Any, **resolved: Any) -> list[Json]:
+    """A turn in which something was asked, and answered."""
+    events = turn()
+    asked = {"type": "pending_prompt", "prompt_id": "p", "title": "Which?", **asked}
+    closed = {"type": "prompt_resolved", "prompt_id": "p", "by": "person", "delivered": True, "answer": answer}
+    events[2:2] = [{**event, "turn": 1, "at": TIME} for event in (asked, {**closed, "outcome": "answered", **resolved})]
+    return events
+
+
+QUESTION: Json = {"kind": "question", "questions": [{"question_id": "q", "question": "Which?"}]}
+
+
+def test_a_question_is_taken_with_its_answer_and_told_as_answered() -> None:
+    history = History()
+    for event in taken(prompted(QUESTION, {"answers": {"q": ["A", "B"]}})).events:
+        history.fold(event)
+    [_, answer] = history.entries([1])
+    assert "[asked: Which? (already answered: A, B)]" in answer.text
+
+
+@pytest.mark.parametrize(
+    "answer", [None, {}, {"answers": 7}, {"answers": {"q": 7}}, {"answers": {"q": [7]}, "reason": 7}]
+)
+def test_an_answer_that_is_none_is_left_out(answer: Any) -> None:
+    history = History()
+    for event in taken(prompted(QUESTION, answer)).events:
+        history.fold(event)
+    [_, said] = history.entries([1])
+    assert "[asked: Which? (closed: answered)]" in said.text
+
+
+def test_a_prompt_that_still_waits_is_refused() -> None:
+    events = prompted(QUESTION, None)
+    del events[3]
+    with pytest.raises(Refused, match="a prompt that has no prompt_resolved"):
+        finished_turns(events, "claude")
+
+
+def test_an_always_that_was_said_elsewhere_is_not_said_here() -> None:
+    asked = {
+        "kind": "permission", "tool": "Bash", "input": {"command": "ls"}, "always": ["Bash(*)"],
+        "options": [{"option_id": "a", "name": "Always", "kind": "allow_always"}],
+    }  # fmt: skip
+    answer = {"option_id": "a", "kind": "allow_always", "answers": {}, "reason": "sure"}
+    state = taken(prompted(asked, answer, outcome="allowed")).state
+    assert (state.remembered, state.granted, state.prompts) == ([], {}, {})

@@ -315,6 +315,24 @@ def test_a_file_is_attached(person: Person, tmp_path: Path) -> None:
     expect(message.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
 
 
+def test_what_an_agent_began_by_itself_is_not_shown_as_the_persons_words(person: Person) -> None:
+    at = {"turn": 1, "at": "2026-02-07T12:00:00.000Z", "agent": "rehearsal", "message_id": "m1"}
+    events = [
+        {**at, "type": "user_message", "text": "A background task ended.", "origin": "agent"},
+        {**at, "type": "turn_start", "run_id": "", "context": "live", "context_reason": "agent_began"},
+        {**at, "type": "assistant_text", "block": 0, "delta": "The build is ready."},
+        {**at, "type": "turn_end", "stop_reason": "end_turn"},
+    ]
+    person.server.post("/api/import", {"id": "by-itself", "created_at": at["at"], "events": events}, expect=201)
+    person.open("by-itself")
+    begun = person.log.get_by_role("article", name="Begun by the agent, turn 1")
+    expect(begun).to_contain_text("rehearsal, by itself")
+    expect(person.log).not_to_contain_text("You")
+    person.page.get_by_role("button", name="Actions for turn 1").click()
+    expect(person.page.get_by_role("menuitem", name=re.compile("^Rewind"))).to_be_visible()
+    expect(person.page.get_by_role("menuitem", name=re.compile("^(Edit|Retry)"))).to_have_count(0)
+
+
 def test_a_quiet_turn_says_for_how_long_and_can_be_interrupted(person: Person) -> None:
     session = person.start("say begun\nhang")
     person.sees("begun")

@@ -168,6 +168,37 @@ def test_a_turn_that_runs_while_it_is_written_has_failed_where_it_is_read(
         said(there, "recall", session)
 
 
+def test_questions_go_with_their_answers_and_one_that_waits_is_asked_by_nobody_any_more(
+    server: ServerProcess, other: ServerProcess, tmp_path: Path
+) -> None:
+    with server.client() as client, other.client() as there:
+        session = asking(client, "ask Which colour? | Red | Blue")
+        [prompt] = client.prompts(session)
+        stream = client.events(session)
+        client.answer(session, prompt["prompt_id"], {"answers": {prompt["questions"][0]["question_id"]: "Blue"}})
+        next(event for event in stream if event.type == "turn_end")
+        stream.close()
+        before = shown(client, session)
+        asking(client, "ask Which size? | S | L", session)
+        assert server.run("export", session, "--folder", str(tmp_path / "files")).returncode == 0
+        taken = other.run("import", str(tmp_path / "files"))
+        assert taken.returncode == 0, taken.stderr
+        assert shown(there, session)[:1] == before
+        assert there.prompts(session) == [] and there.session(session)["state"] == "idle"
+        assert "Which colour? *already answered: Blue*" in there.transcript_markdown(session)
+        said(there, "recite", session)
+        assert "Which colour? (already answered: Blue)" in json.dumps(there.transcript(session)["turns"][2]["parts"])
+
+
+def asking(client: Client, text: str, session: str | None = None) -> str:
+    """Send a message and wait until its turn asks something; the session."""
+    sent = client.send(text, session)
+    stream = client.events(sent["session_id"], sent["seq"] - 1)
+    next(event for event in stream if event.type == "pending_prompt")
+    stream.close()
+    return str(sent["session_id"])
+
+
 def test_files_that_came_with_a_message_go_with_it(server: ServerProcess, other: ServerProcess, tmp_path: Path) -> None:
     given = [{"name": "a.txt", "data": base64.b64encode(b"hello").decode()}, {"path": "/srv/notes.txt"}]
     with server.client() as client, other.client() as there, client.connect() as http:

@@ -273,3 +273,12 @@ def test_figures_read_as_people_say_them() -> None:
     ]  # fmt: skip
     assert age(None) == "" and age("2020-01-01T00:00:00Z").endswith(" d ago")
     assert wording.resolved("rule", "allowed") == "Allowed by a rule."
+
+
+def test_what_an_agent_begins_by_itself_is_not_told_as_the_persons_words() -> None:
+    begun = event("user_message", 2, message_id="m2", text="A background task ended.", agent="a", origin="agent")
+    pieces = tell(Narrator(lambda turn: []), message(1), begun)
+    assert [(piece.text, piece.tone) for piece in pieces if isinstance(piece, Line)] == [
+        ("hello", "user"),
+        ("A background task ended.", "note"),
+    ]

@@ -284,6 +284,9 @@ BETWEEN = st.one_of(
     ),
 )
 
+ASKED: Json = {"type": "pending_prompt", "prompt_id": "p", "kind": "question", "title": "Which?"}
+CLOSED: Json = {"type": "prompt_resolved", "prompt_id": "p", "by": "person", "outcome": "answered", "delivered": True}
+
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Json]:
@@ -299,7 +302,8 @@ def histories(draw: st.DrawFn) -> list[Json]:
         end: Json = {"type": "turn_end", "stop_reason": draw(st.sampled_from(["end_turn", "failed", "cancelled"]))}
         end |= {"exit_code": draw(st.none() | st.integers(0, 3)), "duration_ms": draw(st.integers(0, 9))}
         end |= {"cost_usd": draw(st.none() | st.just(0.5)), "usage": draw(st.none() | st.just({"input_tokens": 3}))}
-        events = [message, start, *draw(st.lists(BETWEEN, max_size=6)), end]
+        asked = draw(st.sampled_from([[], [ASKED, {**CLOSED, "answer": {"answers": {"q": "A"}}}]]))
+        events = [message, start, *draw(st.lists(BETWEEN, max_size=6)), *asked, end]
         found += [{**event, "turn": turn} for event in events]
         found.append({"type": "waiting_for_input", "turn": turn})
         found.append({"type": "agent_attached", "turn": None})

@@ -21,7 +21,8 @@ from perdure.core.turns import detach, start_turn
 
 Text = ev.AssistantText | ev.AssistantThinking
 _TEXT = (ev.AssistantText, ev.AssistantThinking)
-TOLD = (ev.UserMessage, ev.TurnStart, *CONTENT, ev.PromptResolved, ev.System, ev.Error, ev.TurnEnd)
+_CONTEXT = (ev.ContextFallback, ev.HistoryShortened)
+TOLD = (ev.UserMessage, ev.TurnStart, *_CONTEXT, *CONTENT, ev.PromptResolved, ev.System, ev.Error, ev.TurnEnd)
 """What a new session takes over of a turn: what people see of it, and nothing of the process behind it."""
 
 
@@ -148,9 +149,10 @@ def take_over(
         elif isinstance(event, ev.TurnStart):
             event.run_id, event.native_session_id, event.seen = f"{state.id}.{event.turn}", None, 0
             event.taken_over = True
-        elif isinstance(event, ev.PromptResolved) and "answers" not in (event.answer or {}):
+        elif isinstance(event, ev.PromptResolved):
             # An "always" that was said there is not said here.
-            event.answer = None
+            answer = event.answer or {}
+            event.answer = {name: answer[name] for name in answer if name in ("answers", "reason")} or None
         elif isinstance(event, ev.TurnEnd):
             event.confirmed = event.poisoned = False
             if not counted:

@@ -24,12 +24,7 @@ LAST_TIME_S = 253_402_300_800
 """The end of the year 9999. No session is older than 1970 either."""
 MAX_NUMBER = 2**53
 FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "context_used")
-TAKEN: dict[str, type[ev.Event]] = {
-    # A prompt that was open once waits for nobody here, and an "always" that was said there is not said here.
-    str(kind.__struct_config__.tag): kind
-    for kind in TOLD
-    if kind is not ev.PendingPrompt
-}
+TAKEN: dict[str, type[ev.Event]] = {str(kind.__struct_config__.tag): kind for kind in TOLD}
 
 
 def check_id(session_id: str, what: str = "id") -> None:
@@ -52,6 +47,7 @@ def finished_turns(given: Iterable[dict[str, Any]], agent: str) -> list[ev.Event
     """The events of whole turns, in order. Where a turn names no agent it was `agent`."""
     found: list[ev.Event] = []
     last, open_turn, begun = 0, 0, False
+    asked: set[str] = set()
     for number, entry in enumerate(given, 1):
         event = _event(entry, number)
         turn = event.turn or 0
@@ -71,7 +67,14 @@ def finished_turns(given: Iterable[dict[str, Any]], agent: str) -> list[ev.Event
             begun = True
         elif isinstance(event, ev.UserMessage | ev.TurnStart):
             raise _wrong(number, f"turn {open_turn} has begun already")
+        elif isinstance(event, ev.PendingPrompt):
+            asked.add(event.prompt_id)
+        elif isinstance(event, ev.PromptResolved):
+            asked.discard(event.prompt_id)
         elif isinstance(event, ev.TurnEnd):
+            if asked:
+                # It waits for nobody here.
+                raise _wrong(number, f"turn {open_turn} ends with a prompt that has no prompt_resolved")
             open_turn = 0
         found.append(event)
     if open_turn:
@@ -92,7 +95,23 @@ def _event(entry: dict[str, Any], number: int) -> ev.Event:
     event.at = time_of(event.at, f"events, number {number}: at")
     if isinstance(event, ev.TurnEnd):
         _check_figures(event, number)
+    elif isinstance(event, ev.PromptResolved):
+        event.answer = _words(event.answer or {}) or None
     return event
+
+
+def _words(answer: dict[str, Any]) -> dict[str, Any]:
+    """What a person has said to a prompt, as far as people can be shown it."""
+    said: dict[str, Any] = {}
+    if isinstance(answer.get("reason"), str):
+        said["reason"] = answer["reason"]
+    if isinstance(answer.get("answers"), dict):
+        said["answers"] = {question: given for question, given in answer["answers"].items() if _is_said(given)}
+    return said
+
+
+def _is_said(given: Any) -> bool:
+    return all(isinstance(text, str) for text in (given if isinstance(given, list) else [given]))
 
 
 def _check_figures(event: ev.TurnEnd, number: int) -> None:

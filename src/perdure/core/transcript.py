@@ -4,6 +4,7 @@ The agent's native session is only a cache of this. How it is written as text is
 one that is too long, digest.py.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ CUT_OFF = {
     "failed": "this answer broke off when the turn failed",
     "timed_out": "this answer was stopped because it took too long",
 }
+BY_ITSELF = "not said by the user: the agent went on by itself"
+_COMMAND = re.compile(r"/[\w:.-]+(?:\s|$)")
+"""A command of an agent's own, and not a path: `/review it`, but not `/etc/hosts is wrong`."""
 
 
 class History:
@@ -51,7 +55,7 @@ class History:
             if view is None or view.message is None:
                 continue
             agent = self.agents.get(turn, "")
-            found.append(Entry("user", turn, agent, view.message["text"], attachments_note(view.message)))
+            found.append(Entry("user", turn, agent, view.message["text"], message_note(view.message)))
             said = answer_text(view)
             note = CUT_OFF.get(self.stop_reasons.get(turn, ""), "")
             if said or note:
@@ -59,10 +63,11 @@ class History:
         return found
 
 
-def attachments_note(message: dict[str, Any]) -> str:
-    """The names of what came with a message: what was in it is not told again."""
+def message_note(message: dict[str, Any]) -> str:
+    """Who did not say it, and the names of what came with it: what was in that is not told again."""
     names = [attachment_name(attachment) for attachment in message["attachments"]]
-    return f"attached: {', '.join(names)}" if names else ""
+    notes = [BY_ITSELF] if message.get("origin") == "agent" else []
+    return "; ".join([*notes, *([f"attached: {', '.join(names)}"] if names else [])])
 
 
 def attachment_name(attachment: dict[str, Any]) -> str:
@@ -95,9 +100,10 @@ def question_lines(part: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 ANTI_ECHO = (
-    "You go on in a session of yours. Whatever you asked in it before is already answered, and what you announced is"
-    " done: do not repeat it, and answer only the new message."
+    "You go on in a session of yours. Whatever you asked in it before is already answered: do not ask it again, and"
+    " answer only the new message."
 )
+"""Nothing is said of what was to be done: a turn may have been interrupted in the middle of it."""
 
 
 class Prompt(Struct, frozen=True):
@@ -121,11 +127,9 @@ def compose(
     assert history is not None or not turns, "an agent is told the turns that it does not hold"
     short = shorten(history.entries(turns), limit_tokens) if history is not None else Shortened([])
     notes = [instructions, ANTI_ECHO if context == "resumed" else ""]
-    notes = [note_of(short), *([] if message.startswith("/") else notes)]
+    notes = [note_of(short), *([] if _COMMAND.match(message) else notes)]
     note = "\n\n".join(part for part in notes if part)
     kind: Kind = "transcript" if context == "fresh" else "catch-up"
-    if not short.entries and not note:
-        return Prompt(message, short)
     return Prompt(wrap(short.entries, message, note=note, kind=kind), short)
 
 
@@ -137,7 +141,7 @@ def markdown(title: str, history: History, turns: Iterable[int]) -> str:
         if view is None or view.message is None:
             continue
         lines += [
-            f"## {turn}. You",
+            f"## {turn}. {'Begun by the agent' if view.message.get('origin') == 'agent' else 'You'}",
             "",
             view.message["text"],
             "",
@@ -146,6 +150,8 @@ def markdown(title: str, history: History, turns: Iterable[int]) -> str:
             "",
         ]
         lines += [_part_markdown(part) for part in view.show()]
+        if history.stop_reasons.get(turn) == "cancelled":
+            lines.append(f"*({CUT_OFF['cancelled']})*\n")
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -188,12 +188,15 @@ class Histories:
     async def plan(self, session_id: str, agent: str | None = None, fresh: bool = False) -> dict[str, Any]:
         """What the next turn would do, and why, without doing it."""
         journal = await self._log.open(session_id)
+        agent = agent or journal.state.agent
+        # What is not known of its program is asked first, as the turn would. One that can't be started is planned too.
+        with contextlib.suppress(Refused):
+            await self._sessions.agents.ready(agent)
         state = journal.state
         if state.phase == "ended":
             raise Refused("session_ended", f"The session has ended ({state.status}). Start a new one.", state="ended")
         if state.working:
             raise busy(state)
-        agent = agent or state.agent
         self._sessions.agents.settings(agent)
         world = self._host.world(state)
         plan = plan_turn(state, agent, fresh, world)

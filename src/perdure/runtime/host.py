@@ -270,7 +270,7 @@ class Host:
     def transcript_tokens(self, state: st.Session, agent: str) -> int:
         """How much of a long history this agent is told: as it is set up, or by what its model was seen to hold."""
         settings = self.agents.settings(agent)
-        model = (_model(state) if agent == state.agent else None) or settings.model or ""
+        model = _model(state, agent) or settings.model or ""
         configured = settings.model_transcript_tokens.get(model) or settings.transcript_tokens
         sizes = self.agents.abilities.get(agent, Abilities()).context_sizes
         shortened = state.shortened.get(agent, 0)
@@ -282,7 +282,7 @@ class Host:
     def learn_size(self, state: st.Session, agent: str, size: int) -> None:
         """How much an agent's model can hold, as it says."""
         before = self.agents.abilities.get(agent, Abilities())
-        sizes = {**before.context_sizes, (_model(state) if agent == state.agent else None) or "": size}
+        sizes = {**before.context_sizes, _model(state, agent) or "": size}
         self._know(agent, msgspec.structs.replace(before, context_sizes=sizes))
 
     def driver_name(self, state: st.Session, agent: str) -> str:
@@ -438,8 +438,11 @@ class Host:
         return merged(self.config.limits, self.projects.limits(project), session)
 
 
-def _model(state: st.Session) -> str | None:
-    return state.model or (state.models or {}).get("currentModelId")
+def _model(state: st.Session, agent: str) -> str | None:
+    """The model of an agent of this session, as it was chosen or as the agent says, also while another one has it."""
+    kept = state.choices.get(agent, {})
+    model, models = (state.model, state.models) if agent == state.agent else (kept.get("model"), kept.get("models"))
+    return model or (models or {}).get("currentModelId")
 
 
 def _let_go(runner: Runner) -> bool:

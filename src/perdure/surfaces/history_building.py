@@ -74,8 +74,8 @@ class Building:
             self._end({"stop_reason": stop_reason})
 
     def events(self) -> list[Json]:
-        """Of the turns that are visible, in order."""
-        return [event for turn in self._turns.values() for event in turn]
+        """Of the turns that are visible, in order. What was asked and never closed waits for nobody any more."""
+        return [event for turn in self._turns.values() for event in _closed(turn)]
 
     # Our own ---------------------------------------------------------------------------------------------------------
 
@@ -225,6 +225,11 @@ class Building:
         if not isinstance(found, int) or isinstance(found, bool) or found <= self._last:
             raise Broken(self._line, f"data.turnNumber must be a whole number over {self._last}")
         return found
+
+
+def _closed(turn: list[Json]) -> list[Json]:
+    closed = [event.get("prompt_id") for event in turn if event["type"] == "prompt_resolved"]
+    return [event for event in turn if event["type"] != "pending_prompt" or event.get("prompt_id") in closed]
 
 
 def _number(value: Any) -> int | float | None:

@@ -1,12 +1,16 @@
 """Editing, rewinding, retrying and forking over HTTP: what is answered, what is seen, what is refused."""
 
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perdure.runtime.agents import import_path
 from perdure.surfaces.http import shapes
+from tests.runtime.programs import program
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_contract import fits
 
@@ -299,6 +303,39 @@ def test_the_plan_says_what_the_next_turn_would_do_and_does_nothing(server: Loca
     assert server.log(session)[: len(before)] == before
     turn = server.turn(session, "say two")
     assert (turn["context"], turn["context_reason"]) == ("fresh", "history_changed")
+
+
+def test_the_plan_knows_a_program_that_was_replaced_since(
+    make_server: Callable[..., LocalServer], tmp_path: Path
+) -> None:
+    rehearse = f'exec {sys.executable} -m perdure.rehearsal --claude "$@"'
+    binary = program(tmp_path / "claude", rehearse)
+    env = {"PYTHONPATH": import_path()[0], "PERDURE_REHEARSAL_DIR": str(tmp_path / "memory")}
+    agent = {"driver": "claude-resume", "command": [str(binary)], "env": env}
+    server = make_server(agents={"mine": agent})
+    session = said(server, "say one", agent="mine")
+    assert server.post(f"/api/sessions/{session}/plan", expect=200)["context"] == "resumed"
+    program(binary, f'case "$*" in *--help*) echo "--output-format and no more"; exit;; esac\n{rehearse}')
+    plan = server.post(f"/api/sessions/{session}/plan", expect=200)
+    turn = server.turn(session, "recall")
+    assert (plan["context"], plan["reason"]) == (turn["context"], turn["context_reason"])
+    assert (turn["context"], turn["context_reason"]) == ("fresh", "agent_cannot_resume")
+
+
+def test_the_plan_of_coming_back_is_made_for_the_model_that_the_agent_has_in_the_session(
+    make_server: Callable[..., LocalServer],
+) -> None:
+    command = [sys.executable, "-m", "perdure.rehearsal", "--acp"]
+    agent = {"driver": "acp", "command": command, "env": {"PYTHONPATH": import_path()[0]}}
+    server = make_server(agents={"small": {**agent, "model_transcript_tokens": {"rehearsal-2": 500}}})
+    session = said(server, "say one", agent="small")
+    server.post(f"/api/sessions/{session}/config", {"config_id": "model", "value": "rehearsal-2"}, expect=200)
+    for number in range(4):
+        server.turn(session, f"say {'answer ' * 100}{number}", agent="rehearsal")
+    plan = server.post(f"/api/sessions/{session}/plan", {"agent": "small"}, expect=200)
+    turn = server.turn(session, "say on", agent="small")
+    assert (len(plan["digested"]), len(plan["left_out"])) == (turn["digested"], turn["left_out"])
+    assert turn["model"] == "rehearsal-2" and turn["digested"] + turn["left_out"] > 0
 
 
 def test_attachments_are_named_to_an_agent_that_is_told_of_them(server: LocalServer) -> None:

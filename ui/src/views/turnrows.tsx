@@ -33,11 +33,16 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
   const lines = message.text.split("\n");
   const long = lines.length > SHOWN_LINES + 4 || message.text.length > SHOWN_CHARS * 1.5;
   const first = lines.slice(0, SHOWN_LINES).join("\n").slice(0, SHOWN_CHARS) + " …";
-  const another = actions.another;
+  // What an agent begins by itself nobody has said: there is nothing that could be said in another way.
+  const byItself = message.origin === "agent";
+  const another = byItself ? null : actions.another;
   // What an ended session was stays as it is.
-  const changes: MenuItem[] = [
+  const again: MenuItem[] = [
     { label: "Edit in place", icon: "pencil", hint: "Changes what was said; later turns stay", disabled: busy, run: () => setEditing(message.text) },
     { label: "Retry from here", icon: "retry", hint: "Takes this turn and all after it back, and sends it again", disabled: busy, run: () => actions.retry(turn) },
+  ];
+  const changes: MenuItem[] = [
+    ...(byItself ? [] : again),
     { label: "Rewind to before this", icon: "undo", hint: "Takes this turn and all after it back", disabled: busy, run: () => actions.rewind(turn) },
   ];
   const items: MenuItem[] = [
@@ -48,9 +53,9 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
     ...(another ? [{ label: "With another agent", icon: "agent", hint: ended ? "Fork it for one" : "Retry or fork it with one", run: () => another(turn) } as const] : []),
   ];
   return (
-    <article aria-label={`Your message, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line px-3 py-2 ${turn.rewound ? "" : "bg-raised"}`}>
+    <article aria-label={`${byItself ? "Begun by the agent" : "Your message"}, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line px-3 py-2 ${turn.rewound ? "" : "bg-raised"}`}>
       <header className="flex items-center gap-2 text-xs text-quiet">
-        <span className="font-semibold text-text">You</span>
+        <span className="font-semibold text-text">{byItself ? `${turn.info?.agent ?? "The agent"}, by itself` : "You"}</span>
         <Ago at={message.at} />
         {message.edited_at && <span title={exact(message.edited_at)}>edited</span>}
         {turn.rewound && <span>taken back</span>}

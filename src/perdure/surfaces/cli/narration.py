@@ -108,7 +108,7 @@ class Narrator:
         yield from ()
 
     def _on_user_message(self, data: Json) -> Iterator[Piece]:
-        yield from self._begin(data["turn"], data["message_id"], data["text"], data["agent"])
+        yield from self._begin(data["turn"], data, data["agent"])
 
     def _on_turn_start(self, data: Json) -> Iterator[Piece]:
         yield from self._tell_catch_up(data)
@@ -236,10 +236,7 @@ class Narrator:
 
     def _retell(self, turn: Json, text_offset: int) -> Iterator[Piece]:
         """What of a turn was not told yet."""
-        message = turn.get("message") or {}
-        yield from self._begin(
-            turn["turn"], message.get("message_id", ""), message.get("text", ""), turn.get("agent") or ""
-        )
+        yield from self._begin(turn["turn"], turn.get("message") or {}, turn.get("agent") or "")
         yield from self._tell_catch_up(turn)
         passed = {"text": text_offset, "thinking": 0}
         others = 0
@@ -278,7 +275,7 @@ class Narrator:
 
     # Telling ---------------------------------------------------------------------------------------------------------
 
-    def _begin(self, turn: int, message_id: str, text: str, agent: str) -> Iterator[Piece]:
+    def _begin(self, turn: int, message: Json, agent: str) -> Iterator[Piece]:
         if turn == self._turn:
             return
         self._turn = turn
@@ -287,8 +284,9 @@ class Narrator:
         self._told_catch_up = False
         if turn not in self._visible:
             self._visible.append(turn)
-        yield Line(text.rstrip(), "user")
-        yield Began(turn, message_id, agent)
+        # What an agent begins by itself nobody has asked for.
+        yield Line(message.get("text", "").rstrip(), "note" if message.get("origin") == "agent" else "user")
+        yield Began(turn, message.get("message_id", ""), agent)
 
     def _tell_catch_up(self, turn: Json) -> Iterator[Piece]:
         if turn.get("catch_up") and not self._told_catch_up:

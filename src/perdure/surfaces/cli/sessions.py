@@ -133,7 +133,8 @@ def show_rewound(transcript: Json, as_json: bool) -> None:
         click.echo("All turns are part of the conversation.", err=True)
     for turn in gone:
         click.echo(f"Turn {turn['turn']}, {turn['agent']}, {turn['started_at']}")
-        click.echo(f"You: {safe((turn['message'] or {}).get('text', ''))}")
+        message = turn["message"] or {}
+        click.echo(("" if message.get("origin") == "agent" else "You: ") + safe(message.get("text", "")))
         answer = "".join(part["text"] for part in turn["parts"] if part["type"] == "text")
         click.echo(safe(answer).strip() + "\n")
 
