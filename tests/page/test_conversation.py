@@ -35,7 +35,7 @@ def test_a_tool_is_one_line_that_opens_and_a_run_of_them_folds(person: Person) -
     expect(person.log.get_by_role("button", name=re.compile("Read c"))).to_be_visible()
     person.log.get_by_role("button", name=re.compile("Edited notes.md")).click()
     expect(person.log.get_by_role("table", name="Changes in notes.md")).to_contain_text("rehearsed 1")
-    person.log.get_by_role("button", name=re.compile("Bash hello")).click()
+    person.log.get_by_role("button", name=re.compile("Ran hello")).click()
     person.sees("Output")
 
 
@@ -199,7 +199,13 @@ def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
     person.is_idle()
 
     person.turn_menu(1, "Edit in place")
-    person.log.get_by_role("textbox", name="Message").fill("say uno")
+    field = person.log.get_by_role("textbox", name="Message")
+    field.fill("say never mind")
+    field.press("Escape")
+    expect(field).to_have_count(0)
+    expect(person.log).not_to_contain_text("never mind")
+    person.turn_menu(1, "Edit in place")
+    field.fill("say uno")
     person.log.get_by_role("button", name="Save", exact=True).click()
     person.sees("edited")
 

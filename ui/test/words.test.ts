@@ -2,13 +2,17 @@
 
 import { describe, expect, it } from "vitest";
 import { shownKeys } from "../src/shell/commands";
-import { exact, until, withTimes } from "../src/text/words";
+import { exact, money, until, withTimes } from "../src/text/words";
 
 describe("words", () => {
   it("say a program's times as a person reads them", () => {
     const at = "2026-11-15T18:58:11Z";
     expect(withTimes(`The limit is reached until ${at} (1794769091).`)).toBe(`The limit is reached until ${exact(at)}.`);
     expect(withTimes("It ended by itself (exit code 2).")).toBe("It ended by itself (exit code 2).");
+  });
+
+  it("say that a cost is very small, not that it is nothing", () => {
+    expect([0, 0.000012, 0.0002, 0.14].map(money)).toEqual(["$0", "< $0.0001", "$0.0002", "$0.14"]);
   });
 
   it("leave the day out when it is today", () => {

@@ -52,6 +52,7 @@ export function bytes(value: number): string {
 
 export function money(value: number): string {
   if (value === 0) return "$0";
+  if (value < 0.00005) return "< $0.0001";
   return value < 0.01 ? `$${value.toFixed(4)}` : `$${value.toFixed(2)}`;
 }
 
