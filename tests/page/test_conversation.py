@@ -19,9 +19,13 @@ HELD_DELETE = """
 
 
 def test_the_first_message_makes_a_session_and_its_answer_is_streamed_as_markdown(person: Person) -> None:
-    person.start("think Let me see.\nsay # Heading and **bold** and `code`\nusage 1200 340")
+    person.start(
+        "think Let me see.\nsay # Heading and **bold** and `code` and x@1.2.0 by me@example.org\nusage 1200 340"
+    )
     person.is_idle()
-    expect(person.log.get_by_role("heading", name="Heading and bold")).to_be_visible()
+    heading = person.log.get_by_role("heading", name="Heading and bold")
+    expect(heading).to_be_visible()
+    expect(heading.get_by_role("link")).to_have_text("me@example.org")
     expect(person.log.locator(".md code")).to_have_text("code")
     person.sees("Thought")
     expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("1.5k tokens")

@@ -76,7 +76,7 @@ function KnownRow({ known }: { known: KnownAgent }) {
   return (
     <li className="py-3">
       <details className="group">
-        <summary className="flex items-baseline gap-2">
+        <summary className="flex items-baseline! gap-2">
           <Icon name="right" size={12} className="text-quiet group-open:rotate-90" />
           <span className="flex min-w-0 flex-1 flex-wrap items-baseline gap-x-3">
             <span className="font-semibold">{known.title || known.name}</span>

@@ -55,7 +55,7 @@ export default function Projects() {
   );
 }
 
-const FIELD = "min-h-9 w-full rounded-md border border-line bg-raised px-2 text-sm";
+const FIELD = "min-h-(--target) w-full rounded-md border border-line bg-raised px-2 text-sm";
 
 function Labelled({ label, children }: { label: string; children: React.ReactNode }) {
   return (
