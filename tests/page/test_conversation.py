@@ -19,9 +19,13 @@ HELD_DELETE = """
 
 
 def test_the_first_message_makes_a_session_and_its_answer_is_streamed_as_markdown(person: Person) -> None:
-    person.start("think Let me see.\nsay # Heading and **bold** and `code`\nusage 1200 340")
+    person.start(
+        "think Let me see.\nsay # Heading and **bold** and `code` and x@1.2.0 by me@example.org\nusage 1200 340"
+    )
     person.is_idle()
-    expect(person.log.get_by_role("heading", name="Heading and bold")).to_be_visible()
+    heading = person.log.get_by_role("heading", name="Heading and bold")
+    expect(heading).to_be_visible()
+    expect(heading.get_by_role("link")).to_have_text("me@example.org")
     expect(person.log.locator(".md code")).to_have_text("code")
     person.sees("Thought")
     expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("1.5k tokens")
@@ -35,7 +39,7 @@ def test_a_tool_is_one_line_that_opens_and_a_run_of_them_folds(person: Person) -
     expect(person.log.get_by_role("button", name=re.compile("Read c"))).to_be_visible()
     person.log.get_by_role("button", name=re.compile("Edited notes.md")).click()
     expect(person.log.get_by_role("table", name="Changes in notes.md")).to_contain_text("rehearsed 1")
-    person.log.get_by_role("button", name=re.compile("Bash hello")).click()
+    person.log.get_by_role("button", name=re.compile("Ran hello")).click()
     person.sees("Output")
 
 
@@ -199,7 +203,13 @@ def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
     person.is_idle()
 
     person.turn_menu(1, "Edit in place")
-    person.log.get_by_role("textbox", name="Message").fill("say uno")
+    field = person.log.get_by_role("textbox", name="Message")
+    field.fill("say never mind")
+    field.press("Escape")
+    expect(field).to_have_count(0)
+    expect(person.log).not_to_contain_text("never mind")
+    person.turn_menu(1, "Edit in place")
+    field.fill("say uno")
     person.log.get_by_role("button", name="Save", exact=True).click()
     person.sees("edited")
 

@@ -323,7 +323,7 @@ def test_a_phone_s_notifications_come_from_a_service_worker_and_lead_to_the_sess
 
 def test_the_settings_show_the_server_and_a_code_for_the_phone(person: Person) -> None:
     person.go("/settings")
-    expect(person.page.get_by_text("Server memory")).to_be_visible()
+    expect(person.page.get_by_text("up for")).to_be_visible()
     person.page.get_by_role("button", name="Show a code for the phone").click()
     expect(person.page.get_by_role("img", name="Code that signs a phone in")).to_be_visible()
     expect(person.page.get_by_text("#login=")).to_be_visible()

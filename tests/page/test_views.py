@@ -25,6 +25,8 @@ SIDEWAYS = """() => [...document.querySelectorAll("body *")].filter((element) =>
 }).map((element) => element.outerHTML.slice(0, 160))"""
 
 
+CUT_CHIPS = """() => [...document.querySelectorAll("main [aria-haspopup=menu] .truncate")]
+  .filter((name) => name.scrollWidth > name.clientWidth).map((name) => name.textContent)"""
 FINGER_PX = 44
 PRESSED = "a, button, select, input, summary, [role=option]"
 MARHABA = "\u0645\u0631\u062d\u0628\u0627"
@@ -61,7 +63,7 @@ def settled(page: Page, view: str) -> None:
             page.get_by_role("heading", name="rehearsal", exact=True)
         ),
         "projects": page.get_by_role("heading", name="Site"),
-        "settings": page.get_by_text("Server memory"),
+        "settings": page.get_by_text("up for"),
         "inspector": page.get_by_role("list", name="Events").get_by_role("listitem").first,
     }
     expect(signs[view].first).to_be_visible()
@@ -139,6 +141,17 @@ def test_no_view_scrolls_sideways_on_the_smallest_phone(
         settled(person.page, view)
         assert person.page.evaluate("() => document.documentElement.scrollWidth") <= NARROWEST_PX, view
         assert person.page.evaluate(SIDEWAYS) == [], view
+
+
+def test_what_is_chosen_on_a_composer_is_read_whole_on_the_smallest_phone(
+    busy: tuple[LiveServer, Day], make_person: Callable[..., Person]
+) -> None:
+    server, day = busy
+    person = make_person(server, width=NARROWEST_PX, height=640, touch=True)
+    for path, chip in {"/new": "Model: Default model", f"/s/{day.failed}": "Mode: Ask before acting"}.items():
+        person.go(path)
+        expect(person.page.get_by_role("button", name=chip)).to_be_visible()
+        assert person.page.evaluate(CUT_CHIPS) == [], path
 
 
 def test_what_is_pressed_is_as_large_as_a_finger_on_a_phone(

@@ -59,6 +59,7 @@ def test_a_tool_starts_runs_and_ends_under_an_id_of_its_own(agent: Client) -> No
         ("Bash", "execute", "pending"),
         ("Other", "other", "pending"),
     ]
+    assert calls[0]["rawInput"] == {"command": "ls -l"}
     changes = [one for one in agent.updates("tool_call_update") if one["toolCallId"] == calls[0]["toolCallId"]]
     assert [change["status"] for change in changes] == ["in_progress", "completed"]
     assert changes[-1]["content"][0]["content"]["text"] == "ls -l"

@@ -2,13 +2,23 @@
 
 import { describe, expect, it } from "vitest";
 import { shownKeys } from "../src/shell/commands";
-import { exact, until, withTimes } from "../src/text/words";
+import { exact, money, placeOf, until, withTimes } from "../src/text/words";
 
 describe("words", () => {
   it("say a program's times as a person reads them", () => {
     const at = "2026-11-15T18:58:11Z";
     expect(withTimes(`The limit is reached until ${at} (1794769091).`)).toBe(`The limit is reached until ${exact(at)}.`);
     expect(withTimes("It ended by itself (exit code 2).")).toBe("It ended by itself (exit code 2).");
+  });
+
+  it("say that a cost is very small, not that it is nothing", () => {
+    expect([0, 0.000012, 0.0002, 0.14].map(money)).toEqual(["$0", "< $0.0001", "$0.0002", "$0.14"]);
+  });
+
+  it("name a folder that was made for a session by whose it is", () => {
+    const [id, other] = ["s_1a1e127bc9f8c236ba429", "s_1a1e11a3368044c1d9307"];
+    const place = (folder: string) => placeOf({ id, project: null, workdir: "/data/" + folder });
+    expect([id, other, "site"].map(place)).toEqual(["own folder", "another session's folder", "site"]);
   });
 
   it("leave the day out when it is today", () => {

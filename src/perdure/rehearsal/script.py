@@ -259,7 +259,8 @@ def _started(name: str, title: str, given: dict[str, str]) -> ToolStart:
 
 def _tool(arguments: tuple[str, ...], _: Scene) -> Performance:
     name, text = arguments
-    tool = _started(name, f"{name} {text}".rstrip(), {"text": text})
+    given = "command" if _KINDS.get(name.lower()) == "execute" else "text"
+    tool = _started(name, f"{name} {text}".rstrip(), {given: text})
     yield tool
     yield ToolRun(tool.tool_id)
     yield ToolEnd(tool.tool_id, True, text or "ok")

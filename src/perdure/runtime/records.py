@@ -4,6 +4,7 @@ Above: the log puts these into the same commit. Below: the decision's state, and
 """
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from perdure.core import events as ev
 from perdure.core.decision import Decision
 from perdure.core.state import Turn
-from perdure.core.view import TurnView, public_session, public_turn
+from perdure.core.view import TextPart, TurnView, public_session, public_turn
 from perdure.stores.base import Listed, Phrase, Spent, TurnRow
 
 _json = msgspec.json.Encoder()
@@ -103,7 +104,12 @@ def listed(decision: Decision, event_count: int, view: TurnView) -> Listed:
 
 def last_line(view: TurnView, events: Iterable[ev.Event]) -> str:
     """The end of what was last said, on one line. `events` are not in the view yet."""
-    said = view.text() + "".join(event.delta for event in events if isinstance(event, ev.AssistantText))
+    texts = (part for part in view.parts if isinstance(part, TextPart) and part.kind == "text")
+    pieces = [(view.turn, part.block, part.text()) for part in texts]
+    pieces += [(event.turn, event.block, event.delta) for event in events if isinstance(event, ev.AssistantText)]
+    # Blocks, and the turns that a fork brings along, are lines of their own.
+    blocks = groupby(pieces, key=lambda piece: piece[:2])
+    said = "\n".join("".join(text for _, _, text in block) for _, block in blocks)
     for line in reversed(said[-4 * LAST_LINE_CHARS :].splitlines()):
         if line.strip():
             return line.strip()[:LAST_LINE_CHARS]

@@ -68,6 +68,15 @@ def test_the_list_has_the_end_of_what_was_last_said(server: LocalServer) -> None
     assert next(one for one in listed if one["id"] == session)["last_line"] == "and the last line"
 
 
+def test_the_list_s_last_line_is_one_block_of_one_turn(server: LocalServer) -> None:
+    session = server.create()
+    server.turn(session, "say one")
+    server.turn(session, "say two")
+    fork = server.post(f"/api/sessions/{session}/fork", {}, expect=201)["id"]
+    listed = server.get("/api/sessions?limit=1000")["sessions"]
+    assert next(one for one in listed if one["id"] == fork)["last_line"] == "two"
+
+
 def test_the_commands_that_an_agent_offers_are_part_of_its_session(server: LocalServer) -> None:
     session = server.create(agent="rehearsal-stream")
     server.turn(session, "say one")

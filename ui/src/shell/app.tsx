@@ -125,7 +125,7 @@ export function App({ trouble }: { trouble: string }) {
     <div className="relative flex h-full flex-col">
       <LinkBar list={listOnly} />
       <div className="flex min-h-0 flex-1">
-        <div className={`w-full shrink-0 flex-col border-r border-line bg-sunken md:flex md:w-68 ${listOnly ? "flex" : "hidden"}`}>
+        <div className={`w-full shrink-0 flex-col border-line bg-sunken md:flex md:w-68 md:border-r ${listOnly ? "flex" : "hidden"}`}>
           <Sidebar onPalette={() => setPalette(true)} />
         </div>
         <main ref={main} tabIndex={-1} className={`min-h-0 outline-none focus-visible:outline-none min-w-0 flex-1 flex-col ${listOnly ? "hidden md:flex" : "flex"}`}>

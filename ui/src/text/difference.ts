@@ -54,33 +54,38 @@ type Step = [number, number, "same" | "added" | "removed"];
 
 function shortest(a: string[], b: string[]): Step[] | null {
   const most = Math.min(a.length + b.length, MOST_EDITS);
-  const trace: Map<number, number>[] = [];
-  let best = new Map<number, number>([[1, 0]]);
+  // How far each diagonal has come, -1 where none was. What a step began with is kept for the way back: those in its reach.
+  const best = new Int32Array(2 * most + 3).fill(-1);
+  const zero = most + 1;
+  best[zero + 1] = 0;
+  const trace: Int32Array[] = [];
   for (let edits = 0; edits <= most; edits++) {
-    trace.push(new Map(best));
+    trace.push(best.slice(zero - edits - 1, zero + edits + 2));
     for (let k = -edits; k <= edits; k += 2) {
-      let x = k === -edits || (k !== edits && (best.get(k - 1) ?? -1) < (best.get(k + 1) ?? -1)) ? (best.get(k + 1) ?? 0) : (best.get(k - 1) ?? 0) + 1;
+      const left = best[zero + k - 1]!;
+      const right = best[zero + k + 1]!;
+      let x = k === -edits || (k !== edits && left < right) ? right : left + 1;
       let y = x - k;
       while (x < a.length && y < b.length && a[x] === b[y]) {
         x++;
         y++;
       }
-      best.set(k, x);
+      best[zero + k] = x;
       if (x >= a.length && y >= b.length) return walkBack(trace, a.length, b.length);
     }
-    best = new Map(best);
   }
   return null;
 }
 
-function walkBack(trace: Map<number, number>[], x: number, y: number): Step[] {
+function walkBack(trace: Int32Array[], x: number, y: number): Step[] {
   const steps: Step[] = [];
   for (let edits = trace.length - 1; edits >= 0; edits--) {
     const best = trace[edits]!;
+    const at = (k: number) => best[k + edits + 1]!;
     const k = x - y;
-    const down = k === -edits || (k !== edits && (best.get(k - 1) ?? -1) < (best.get(k + 1) ?? -1));
+    const down = k === -edits || (k !== edits && at(k - 1) < at(k + 1));
     const beforeK = down ? k + 1 : k - 1;
-    const beforeX = best.get(beforeK) ?? 0;
+    const beforeX = at(beforeK);
     const beforeY = beforeX - beforeK;
     while (x > beforeX && y > beforeY) steps.push([--x, --y, "same"]);
     if (edits > 0) steps.push(down ? [x, --y, "added"] : [--x, y, "removed"]);

@@ -39,6 +39,10 @@ marked.use({
       shown.textContent = text;
       return shown.innerHTML;
     },
+    // A package with its version is no address to write to.
+    link({ href, text, tokens }) {
+      return href === "mailto:" + text && !/\.[a-z]{2,}$/i.test(text) ? this.parser.parseInline(tokens) : false;
+    },
     image({ href, text }) {
       const link = document.createElement("a");
       link.setAttribute("href", href);

@@ -52,6 +52,7 @@ export function bytes(value: number): string {
 
 export function money(value: number): string {
   if (value === 0) return "$0";
+  if (value < 0.00005) return "< $0.0001";
   return value < 0.01 ? `$${value.toFixed(4)}` : `$${value.toFixed(2)}`;
 }
 
@@ -106,8 +107,11 @@ export const STOP_WORDS: Record<string, string> = {
 /** A line of markdown without its marks, for where there is no room for them. */
 export const withoutMarks = (line: string) => line.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1").replace(/[*`_]{1,3}(\S)/g, "$1").replace(/(\S)[*`_]{1,3}/g, "$1").replace(/^[#>|\-\s]+/, "");
 
-/** Where a session works: its project, or its folder, unless that was made for it alone. */
+/** A folder that was made for a session; its forks work there too. */
+const MADE_FOLDER = /^s_[0-9a-f]{16,}$/;
+
+/** Where a session works: its project, or its folder, unless that was made for it alone or for the one it was forked from. */
 export function placeOf(session: { id: string; project: string | null; workdir: string }): string {
   const folder = lastName(session.workdir);
-  return session.project ?? (folder === session.id ? "own folder" : folder);
+  return session.project ?? (folder === session.id ? "own folder" : MADE_FOLDER.test(folder) ? "another session's folder" : folder);
 }

@@ -3,6 +3,7 @@
 
 import { useState } from "react";
 import { Button, Link } from "../parts/button";
+import { Icon } from "../parts/icons";
 import { CopyButton, Prose } from "../parts/markdown";
 import { PageHead } from "../parts/pagehead";
 import { attempt, say } from "../shell/toast";
@@ -43,7 +44,7 @@ export default function Agents() {
         </ul>
         {others.length > 0 && (
           <section className="mt-8">
-            <h2 className="mb-1 text-base font-semibold">More that are known</h2>
+            <h2 className="mb-1 text-base font-semibold">More agents</h2>
             <p className="mb-3 text-sm text-quiet">Install one, add its lines to perdure.toml, and check again.</p>
             <ul aria-label="Known agents" className="divide-y divide-line">{others.map((known) => <KnownRow key={known.name} known={known} />)}</ul>
           </section>
@@ -74,12 +75,15 @@ function KnownRow({ known }: { known: KnownAgent }) {
   const lines = `[agents.${known.name}]\ndriver = ${JSON.stringify(known.driver)}\ncommand = ${JSON.stringify(known.command)}\n`;
   return (
     <li className="py-3">
-      <details>
-        <summary className="flex flex-wrap items-baseline gap-x-3">
-          <span className="font-semibold">{known.title || known.name}</span>
-          <Prose raw={known.notes} className="text-sm text-quiet" />
+      <details className="group">
+        <summary className="flex items-baseline! gap-2">
+          <Icon name="right" size={12} className="text-quiet group-open:rotate-90" />
+          <span className="flex min-w-0 flex-1 flex-wrap items-baseline gap-x-3">
+            <span className="font-semibold">{known.title || known.name}</span>
+            <Prose raw={known.notes} className="text-sm text-quiet" />
+          </span>
         </summary>
-        <dl className="mt-2 space-y-2 text-sm">
+        <dl className="mt-2 ml-5 space-y-2 text-sm">
           <div><dt className="text-xs text-quiet">Install</dt><dd><Prose raw={known.install} /></dd></div>
           {known.login && <div><dt className="text-xs text-quiet">Log in</dt><dd><Prose raw={known.login} /></dd></div>}
           <div>

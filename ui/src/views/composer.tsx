@@ -190,7 +190,7 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
         className="block max-h-[40vh] min-h-11 w-full resize-none bg-transparent px-3 pt-2.5 pb-1 outline-none focus-visible:outline-none"
       />
       <div className="flex flex-wrap items-center gap-1 px-2 pb-2">
-        <div className="flex max-w-full items-center gap-x-1">{chips}</div>
+        {chips}
         <div className="ml-auto flex items-center gap-1">
           <input ref={chooser} type="file" multiple hidden onChange={(event) => (void attach(event.target.files ?? []), (event.target.value = ""))} />
           <IconButton icon="clip" label="Attach files" onClick={() => chooser.current?.click()} disabled={!!disabled} />

@@ -134,7 +134,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
         {!rows.length && <p className="px-4 py-12 text-center text-quiet">{state.session?.state === "ended" ? "Nothing was said here." : `Nothing was said yet. Write below what ${state.session?.agent ?? "the agent"} should do.`}</p>}
       </div>
       {!following && (
-        <div className="pointer-events-none absolute right-4 bottom-3">
+        <div className="pointer-events-none absolute right-4 bottom-3 sm:right-6">
           <Button icon="down" className="floats pointer-events-auto" onClick={toEnd}>{away > 0 ? `${away} new` : "To the end"}</Button>
         </div>
       )}

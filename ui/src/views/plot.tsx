@@ -7,6 +7,8 @@ import "uplot/dist/uPlot.min.css";
 
 export const SERIES_COLOURS = ["--series-0", "--series-1", "--series-2", "--series-3", "--series-4", "--series-5"];
 
+const HEIGHT_PX = 144;
+
 interface Props {
   axis: string[];
   lines: { name: string; values: number[] }[];
@@ -30,12 +32,12 @@ export function Plot({ axis, lines, show, label }: Props) {
       return new uPlot(
         {
           width: element.clientWidth,
-          height: 140,
+          height: HEIGHT_PX,
           padding: [8, 8, 0, 0],
           cursor: { y: false, points: { size: 6 } },
           legend: { show: false },
           scales: { x: { time: true }, y: { range: (_, __, max) => [0, Math.max(1e-9, max * 1.1) || 1] } },
-          axes: [{ ...common, size: 24, grid: { show: false }, values: (_, splits) => splits.map((at) => new Date(at * 1000).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" })) }, { ...common, size: 52, values: (_, splits) => splits.map((value) => show(value)) }],
+          axes: [{ ...common, size: 28, gap: 9, grid: { show: false }, values: (_, splits) => splits.map((at) => new Date(at * 1000).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" })) }, { ...common, size: 52, values: (_, splits) => splits.map((value) => show(value)) }],
           series: [{}, ...lines.map((line, index) => ({ label: line.name, stroke: colour(SERIES_COLOURS[index] ?? "--accent"), width: 1.5, points: { show: axis.length < 10 } }))],
         },
         [axis.map((day) => Date.parse(day) / 1000), ...lines.map((line) => line.values)],
@@ -47,7 +49,7 @@ export function Plot({ axis, lines, show, label }: Props) {
       plot.destroy();
       plot = draw();
     };
-    const sizes = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 140 }));
+    const sizes = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: HEIGHT_PX }));
     sizes.observe(element);
     const dark = matchMedia("(prefers-color-scheme: dark)");
     dark.addEventListener("change", again);

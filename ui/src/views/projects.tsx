@@ -8,6 +8,7 @@ import { PageHead } from "../parts/pagehead";
 import { pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
 import { useAgents, useProjects } from "../state/lists";
+import { plural } from "../text/words";
 import { patch, post, remove } from "../wire/api";
 import type { Json, Project, Rule } from "../wire/types";
 
@@ -37,6 +38,7 @@ export default function Projects() {
                 <div className="min-w-0 flex-1 basis-60">
                   <h2 className="font-semibold break-words">{project.name}</h2>
                   <p className="font-mono text-xs break-all text-quiet">{project.path}</p>
+                  <p className="text-xs text-quiet">{[project.agent, project.permissions.length > 0 && plural(project.permissions.length, "permission rule"), Object.keys(project.limits).length > 0 && plural(Object.keys(project.limits).length, "limit")].filter(Boolean).join(" · ")}</p>
                 </div>
                 <div className="flex flex-wrap items-center gap-x-4">
                   {project.active_session_id && <Link to={pathOf(project.active_session_id)} className="reach text-sm text-accent underline underline-offset-2">Last session</Link>}
@@ -53,7 +55,7 @@ export default function Projects() {
   );
 }
 
-const FIELD = "min-h-9 w-full rounded-md border border-line bg-raised px-2 text-sm";
+const FIELD = "min-h-(--target) w-full rounded-md border border-line bg-raised px-2 text-sm";
 
 function Labelled({ label, children }: { label: string; children: React.ReactNode }) {
   return (
@@ -120,7 +122,7 @@ function Changing({ project, onDone }: { project: Project; onDone: () => void })
         </select>
       </Labelled>
       <fieldset>
-        <legend className="mb-1 text-xs text-quiet">Permission rules: the first that fits decides; none asks you</legend>
+        <legend className="mb-1 text-xs text-quiet">Permission rules: the first that fits decides; if none fits, you are asked</legend>
         <ul className="space-y-2">
           {rules.map((rule, index) => (
             <li key={index} className="flex flex-wrap items-center gap-2">

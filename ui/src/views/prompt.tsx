@@ -170,7 +170,7 @@ function Questions({ session, prompt }: { session: string; prompt: Prompt }) {
         if (complete) void submit({ answers });
       }}
     >
-      <div className="max-h-[36vh] space-y-3 overflow-y-auto p-0.5">
+      <div className="-mx-0.5 max-h-[36vh] space-y-3 overflow-y-auto p-0.5">
         {prompt.questions.map((question) => (
           <fieldset key={question.question_id} className="min-w-0">
             <legend className="mb-1 text-sm">

@@ -44,8 +44,8 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
     { label: "Fork", icon: "fork", hint: "A new session with this history", run: () => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id))) },
     { label: "What would the next turn do?", icon: "bolt", hint: "Go on, resume, or tell everything", run: () => void sayPlan(id) },
     { label: "Events", icon: "list", hint: "Everything that happened, as it is stored", run: () => go(pathOf(id) + "/events") },
-    { label: session.archived ? "Bring back" : "Archive", icon: "archive", run: () => void archive(id, !session.archived) },
-    { label: "End session", icon: "stop", disabled: session.state === "ended", run: () => void attempt(post(at(id, "/stop"))) },
+    { label: session.archived ? "Bring back" : "Archive", icon: "archive", hint: session.archived ? "Into the list again" : "Out of the list; search finds it", run: () => void archive(id, !session.archived) },
+    { label: "End session", icon: "stop", hint: "For good; it can still be read and forked", disabled: session.state === "ended", run: () => void attempt(post(at(id, "/stop"))) },
     { label: "Erase", icon: "trash", danger: true, run: () => setAsking("purge") },
   ];
   return (
@@ -86,7 +86,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
 /** How the next turn would begin, and why. */
 export async function sayPlan(id: string): Promise<void> {
   const plan = await attempt(post<{ context: "live" | "resumed" | "fresh"; reason: string; bytes?: number }>(at(id, "/plan"), {}));
-  if (plan) say(`The next turn would be ${CONTEXT_WORDS[plan.context]}. ${contextReason(plan.context, plan.reason)}`);
+  if (plan) say(`The next turn would be ${plan.reason === "first_turn" ? "new" : CONTEXT_WORDS[plan.context]}. ${contextReason(plan.context, plan.reason).replace("was told", "would be told").replace("opened its", "would open its")}`);
 }
 
 async function archive(id: string, archived: boolean): Promise<void> {

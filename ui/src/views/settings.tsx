@@ -87,22 +87,23 @@ function Health() {
     };
   }, []);
   const now = all[all.length - 1];
-  if (!now) return <section><h2 className="mb-3 text-base font-semibold">Server</h2></section>;
   const rates = all.slice(1).map((one, index) => Math.max(0, (one.events - all[index]!.events) / Math.max(0.5, (Date.parse(one.at) - Date.parse(all[index]!.at)) / 1000)));
   const rate = rates[rates.length - 1] ?? 0;
+  // In its place before it is known, so that nothing moves when it is.
+  const shown = (value: (one: Vitals) => string) => (now ? value(now) : "–");
   return (
     <section>
       <h2 className="mb-1 text-base font-semibold">Server</h2>
-      <p className="mb-3 text-sm text-quiet">Perdure {now.version}, <span title={`since ${exact(now.started_at)}`}>up for {duration(now.uptime_s * 1000)}</span></p>
+      <p className="mb-3 text-sm text-quiet">{now ? <>Perdure {now.version}, <span title={`since ${exact(now.started_at)}`}>up for {duration(now.uptime_s * 1000)}</span></> : "Asking the server"}</p>
       <dl className="grid grid-cols-2 gap-x-6 gap-y-4 sm:grid-cols-4">
-        <Figure name="Working sessions" value={`${now.sessions.working}${now.slots ? ` of ${now.slots}` : ""}`} values={all.map((one) => one.sessions.working)} />
-        <Figure name="Waiting for you" value={String(now.sessions.waiting)} values={all.map((one) => one.sessions.waiting)} />
-        <Figure name="Events per second" value={rate < 10 ? rate.toFixed(1) : count(Math.round(rate))} values={rates} />
-        <Figure name="Viewers" value={String(now.viewers)} values={all.map((one) => one.viewers)} />
-        <Figure name="Server memory" value={bytes(now.memory_bytes)} values={all.map((one) => one.memory_bytes)} />
-        <Figure name="Agents' memory" value={bytes(now.agents_memory_bytes)} values={all.map((one) => one.agents_memory_bytes)} />
-        <Figure name="Agent processes" value={String(now.processes)} values={all.map((one) => one.processes)} />
-        <Figure name="Free disk" value={bytes(now.disk_free_bytes)} values={[]} />
+        <Figure name="Running turns" value={shown((one) => `${one.sessions.working}${one.slots ? ` of ${one.slots}` : ""}`)} values={all.map((one) => one.sessions.working)} />
+        <Figure name="Waiting for you" value={shown((one) => String(one.sessions.waiting))} values={all.map((one) => one.sessions.waiting)} />
+        <Figure name="Events per second" value={shown(() => (rate < 10 ? rate.toFixed(1) : count(Math.round(rate))))} values={rates} />
+        <Figure name="Viewers" value={shown((one) => String(one.viewers))} values={all.map((one) => one.viewers)} />
+        <Figure name="Server memory" value={shown((one) => bytes(one.memory_bytes))} values={all.map((one) => one.memory_bytes)} />
+        <Figure name="Agents' memory" value={shown((one) => bytes(one.agents_memory_bytes))} values={all.map((one) => one.agents_memory_bytes)} />
+        <Figure name="Agent processes" value={shown((one) => String(one.processes))} values={all.map((one) => one.processes)} />
+        <Figure name="Free disk" value={shown((one) => bytes(one.disk_free_bytes))} values={[]} />
       </dl>
     </section>
   );
@@ -156,7 +157,7 @@ function Browsers() {
         {logins.map((login) => (
           <li key={login.id} className="flex items-center gap-3 py-2">
             <span className="font-mono text-xs">{login.id.slice(0, 8)}</span>
-            <span className="flex-1 text-quiet">{login.this ? "this browser" : ""} <span title={exact(login.until)}>until {new Date(login.until).toLocaleDateString(undefined, { dateStyle: "medium" })}</span></span>
+            <span className="flex-1 text-quiet">{login.this && <span className="text-text">This browser · </span>}<span title={exact(login.until)}>signed in until {new Date(login.until).toLocaleDateString(undefined, { dateStyle: "medium" })}</span></span>
             {login.this ? (
               <Button tone="danger" onClick={() => void request("POST", "/api/logout", {}).then(() => location.assign("/"))}>Sign out</Button>
             ) : (

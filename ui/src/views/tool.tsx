@@ -101,7 +101,7 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
           </span>
         )}
         <span className="shrink-0 text-right text-xs whitespace-nowrap text-quiet tabular-nums">
-          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <span className="font-medium text-red">failed</span> : waits ? <span className="text-amber">waits for you</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : "done"}
+          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <>{ms !== null && ms >= 10 && duration(ms)} <span className="font-medium text-red">failed</span></> : waits ? <span className="text-amber">waits for you</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : "done"}
         </span>
       </button>
       {isOpen && <ToolDetails tool={tool} childTools={childTools} all={all} workdir={workdir} open={open} toggle={toggle} live={live} asked={asked} />}

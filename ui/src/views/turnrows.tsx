@@ -52,6 +52,11 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
     { label: "Fork from here", icon: "fork", hint: "A new session with the history up to this turn", run: () => actions.fork(turn) },
     ...(another ? [{ label: "With another agent", icon: "agent", hint: ended ? "Fork it for one" : "Retry or fork it with one", run: () => another(turn) } as const] : []),
   ];
+  const keys = (event: React.KeyboardEvent) => {
+    if (event.key !== "Escape" || event.nativeEvent.isComposing) return;
+    event.stopPropagation();
+    setEditing(null);
+  };
   return (
     <article aria-label={`${byItself ? "Begun by the agent" : "Your message"}, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line px-3 py-2 ${turn.rewound ? "" : "bg-raised"}`}>
       <header className="flex items-center gap-2 text-xs text-quiet">
@@ -79,7 +84,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
             void actions.edit(turn, editing).then((done) => done && setEditing(null));
           }}
         >
-          <textarea autoFocus value={editing} onChange={(event) => setEditing(event.target.value)} aria-label="Message" rows={Math.min(12, editing.split("\n").length + 1)} className="w-full rounded-md border border-line bg-ground p-2" />
+          <textarea autoFocus value={editing} onChange={(event) => setEditing(event.target.value)} onKeyDown={keys} aria-label="Message" rows={Math.min(12, editing.split("\n").length + 1)} className="w-full rounded-md border border-line bg-ground p-2" />
           <div className="flex flex-wrap gap-2">
             <Button type="submit" tone="primary" disabled={!editing.trim()}>Save</Button>
             <Button disabled={!editing.trim()} onClick={() => (actions.retry(turn, editing), setEditing(null))}>Save and retry</Button>

@@ -5,25 +5,10 @@ import { useEffect, useMemo, useState } from "react";
 import { Empty } from "../parts/empty";
 import { PageHead } from "../parts/pagehead";
 import { go } from "../shell/router";
+import { drawn, tokensOf, type Figures } from "../state/spending";
 import { bytes, count, duration, money } from "../text/words";
 import { get, query, sentence } from "../wire/api";
 import { Plot } from "./plot";
-
-export interface Figures {
-  key: string;
-  turns: number;
-  input_tokens: number;
-  output_tokens: number;
-  cache_read_tokens: number;
-  cache_write_tokens: number;
-  cost_usd: number;
-  contexts: { live: number; resumed: number; fresh: number };
-  input_bytes: number;
-  saved_bytes: number;
-  duration_ms: number;
-  day?: string;
-  [key: string]: unknown;
-}
 
 interface Answer {
   usage: Figures[];
@@ -32,7 +17,6 @@ interface Answer {
 
 const DIMENSIONS = ["agent", "project", "model"] as const;
 const RANGES = [7, 30, 90] as const;
-const tokensOf = (one: Figures) => one.input_tokens + one.output_tokens + one.cache_read_tokens + one.cache_write_tokens;
 
 const MEASURES: { name: string; value: (one: Figures) => number; show: (value: number) => string }[] = [
   { name: "Turns", value: (one) => one.turns, show: (value) => value.toLocaleString("en") },
@@ -61,6 +45,7 @@ export default function UsageView() {
   }, [by, days]);
 
   const axis = useMemo(() => Array.from({ length: days }, (_, index) => dayOf(days - 1 - index)), [days]);
+  const groups = useMemo(() => drawn(sums?.usage ?? []), [sums]);
   const total = sums?.total;
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
@@ -74,7 +59,7 @@ export default function UsageView() {
         {total && total.turns > 0 ? <Continuity total={total} /> : sums && <Empty action="New session" icon="plus" onAction={() => go("/new")}>No turns in this time. Each turn's tokens, cost and context appear here when it ends.</Empty>}
         {series && total && total.turns > 0 && (
           <div className="grid gap-x-8 gap-y-10 lg:grid-cols-2">
-            {MEASURES.map((measure) => <Measure key={measure.name} {...measure} axis={axis} by={by} series={series.usage} sums={sums!.usage} />)}
+            {MEASURES.map((measure) => <Measure key={measure.name} {...measure} axis={axis} by={by} series={series.usage} groups={groups} others={sums!.usage.filter((one) => !groups.includes(one))} />)}
           </div>
         )}
       </div>
@@ -97,7 +82,7 @@ function Choice<T extends string | number>({ label, values, value, onChange }: {
 function Continuity({ total }: { total: Figures }) {
   const { live, resumed, fresh } = total.contexts;
   const all = Math.max(1, live + resumed + fresh);
-  const shares: [string, number, string][] = [["live", live, "bg-green"], ["resumed", resumed, "bg-accent"], ["fresh with transcript", fresh, "bg-strong"]];
+  const shares: [string, number, string][] = [["live", live, "bg-green"], ["resumed", resumed, "bg-accent"], ["new, or fresh with transcript", fresh, "bg-strong"]];
   return (
     <section aria-label="Continuity" className="mb-8">
       <div className="mb-2 flex h-2 overflow-hidden rounded-full" aria-hidden="true">
@@ -120,33 +105,39 @@ interface MeasureProps {
   axis: string[];
   by: string;
   series: Figures[];
-  sums: Figures[];
+  groups: Figures[];
+  others: Figures[];
 }
 
-function Measure({ name, value, show, axis, by, series, sums }: MeasureProps) {
-  const ranked = sums.slice().sort((a, b) => value(b) - value(a)).slice(0, 6);
+function Measure({ name, value, show, axis, by, series, groups, others }: MeasureProps) {
   const lines = useMemo(() => {
     const at = new Map(axis.map((day, index) => [day, index]));
-    return ranked.map((group) => {
+    return groups.map((group) => {
       const values = new Array<number>(axis.length).fill(0);
       for (const one of series) if (String(one[by] ?? "") === group.key) values[at.get(one.day ?? one.key) ?? -1] = value(one);
       return { name: group.key || "none", values };
     });
-  }, [axis, series, sums]);
+  }, [axis, series, groups]);
   return (
     <section aria-label={name}>
       <h2 className="mb-1 text-sm font-semibold">{name}</h2>
-      {ranked.every((group) => value(group) === 0) ? <p className="py-4 text-sm text-quiet">No agent reported this in the time shown.</p> : <Plot axis={axis} lines={lines} show={show} label={`${name} per day`} />}
+      {groups.every((group) => value(group) === 0) ? <p className="py-4 text-sm text-quiet">No agent reported this in the time shown.</p> : <Plot axis={axis} lines={lines} show={show} label={`${name} per day`} />}
       <table className="mt-2 w-full text-sm">
         <caption className="sr-only">{name} by {by}</caption>
         <thead className="sr-only"><tr><th scope="col">{by}</th><th scope="col">{name}</th></tr></thead>
         <tbody>
-          {ranked.map((group, index) => (
+          {groups.map((group, index) => (
             <tr key={group.key} className="border-t border-line">
               <th scope="row" className="max-w-0 truncate py-1 pr-3 text-left font-normal"><span className={`mr-2 inline-block size-2 rounded-full align-middle series-${index}`} aria-hidden="true" />{group.key || "none"}</th>
               <td className="w-28 py-1 text-right tabular-nums">{show(value(group))}</td>
             </tr>
           ))}
+          {others.length > 0 && (
+            <tr className="border-t border-line text-quiet">
+              <th scope="row" className="py-1 pr-3 pl-4 text-left font-normal">{others.length} more</th>
+              <td className="py-1 text-right tabular-nums">{show(others.reduce((sum, one) => sum + value(one), 0))}</td>
+            </tr>
+          )}
         </tbody>
       </table>
     </section>
