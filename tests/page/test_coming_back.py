@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.harness import LiveServer, eventually, is_loaded
@@ -135,6 +136,7 @@ def test_what_is_scrolled_to_stays_while_more_comes(person: Person) -> None:
     person.sees("w499")
 
 
+@pytest.mark.timeout(300)
 def test_eight_tabs_are_all_live_and_can_all_send(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     session = person.start("say one")
