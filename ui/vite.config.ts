@@ -61,5 +61,6 @@ export default defineConfig({
       },
     },
   },
-  test: { environment: "node", include: ["test/**/*.test.ts"] },
+  // Wide: on a machine with much to do, loading the modules under test takes longer than any test.
+  test: { environment: "node", include: ["test/**/*.test.ts"], testTimeout: 60_000, hookTimeout: 60_000 },
 } as Parameters<typeof defineConfig>[0]);

@@ -17,6 +17,7 @@ from tests.page.person import Person, limit_waits
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CONFIG = "[server]\nslots = 0\nproject_slots = 0\nagent = 'rehearsal'\n"
+LAUNCH_LIMIT_MS = 90_000
 ARTEFACTS = Path(__file__).resolve().parents[2] / ".artefacts"
 
 
@@ -35,7 +36,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def browser() -> Iterator[Browser]:
     limit_waits()
     with sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        opened = running.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox"] if os.geteuid() == 0 else [],
+            timeout=LAUNCH_LIMIT_MS,
+        )
         yield opened
         opened.close()
 
@@ -86,6 +91,9 @@ def make_person(browser: Browser) -> Iterator[Callable[..., Person]]:
     yield make
     troubles = [trouble for person in made for trouble in person.troubles]
     for person in made:
+        for page in person.context.pages:
+            # What is still being answered by a test's own hand has nobody to go to.
+            page.unroute_all(behavior="ignoreErrors")
         person.context.close()
     assert not troubles, f"the page complained: {troubles}"
 

@@ -4,19 +4,48 @@ Above: the tests. Below: Playwright's page, and the server behind it for what on
 """
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.harness import LiveServer
+from tests.harness import LiveServer, eventually
 
-WAIT_MS = 10_000
+WAIT_MS = 30_000
+AGAIN_MS = 3_000
+TRIES = 10
 # What a browser says of itself when a server is away or refuses; the page is judged by what it shows then.
 EXPECTED = re.compile(r"Failed to load resource|ERR_CONNECTION_REFUSED|net::ERR|Password forms should")
+# A wheel turns first and the page scrolls a frame or more later.
+STANDS = """(element) => new Promise((resolve) => {
+  let [before, frames] = [NaN, 0];
+  const look = () => {
+    frames = element.scrollTop === before ? frames + 1 : 0;
+    before = element.scrollTop;
+    if (frames > 5) resolve();
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
 
 
 def limit_waits() -> None:
     expect.set_options(timeout=WAIT_MS)
+
+
+def until(seen: Callable[[int], None], act: Callable[[], None]) -> None:
+    """Keys that belong together only when one comes soon after the other: a machine that was busy with something else
+    between them presses them again."""
+    for _ in range(TRIES - 1):
+        act()
+        try:
+            seen(AGAIN_MS)
+        except AssertionError:
+            continue
+        return
+    act()
+    seen(WAIT_MS)
 
 
 class Person:
@@ -96,3 +125,33 @@ class Person:
         self.page.locator("body").evaluate("() => document.activeElement && document.activeElement.blur()")
         for key in keys.split(" "):
             self.page.keyboard.press(key)
+
+    def press_both(self, keys: str, shown: Locator) -> None:
+        """Two keys that are one command, which shows this."""
+        until(lambda limit: expect(shown).to_be_visible(timeout=limit), lambda: self.press(keys))
+
+    def interrupt(self) -> None:
+        until(
+            lambda limit: expect(self.header).to_contain_text("Idle", timeout=limit),
+            lambda: self.press("Escape Escape"),
+        )
+
+    def attach(self, file: Path) -> None:
+        self.page.locator("input[type=file]").set_input_files(file)
+        expect(self.page.get_by_role("list", name="Attachments")).to_contain_text(file.name)
+
+    def scroll_back(self, pixels: int) -> None:
+        """By hand, until the conversation stands still there."""
+        before = self.scrolled()
+        self.log.hover()
+        self.page.mouse.wheel(0, -pixels)
+        expect(self.log).to_have_attribute("data-following", "false")
+        eventually(lambda: self.scrolled() < before, "the conversation is scrolled")
+        self.log.evaluate(STANDS)
+
+    def scrolled(self) -> float:
+        return float(self.log.evaluate("(element) => element.scrollTop"))
+
+    def copied(self, text: str) -> None:
+        read = "() => navigator.clipboard.readText()"
+        eventually(lambda: self.page.evaluate(read) == text, f"{text[:80]!r} is in the clipboard")

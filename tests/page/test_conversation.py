@@ -6,7 +6,7 @@ from pathlib import Path
 from playwright.sync_api import Route, expect
 
 from tests.harness import eventually
-from tests.page.person import Person
+from tests.page.person import Person, until
 
 # The answer to what is taken back waits until the test lets it go.
 HELD_DELETE = """
@@ -16,6 +16,22 @@ HELD_DELETE = """
     return really(url, options);
   };
 """
+# Keys in the very moment in which this is seen, as soon as the page can have heard of it.
+PRESS_AT_ONCE = """([sign, words, keys]) => {
+  const look = (_, observer) => {
+    if (![...document.querySelectorAll(sign)].some((one) => one.textContent.includes(words))) return;
+    observer.disconnect();
+    for (const key of keys) document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+    window.pressed = true;
+  };
+  const what = { subtree: true, childList: true, attributes: true, attributeFilter: ['data-keys'] };
+  new MutationObserver(look).observe(document, what);
+}"""
+# What is said for a moment only.
+WAS_SAID = """(words) => {
+  const look = () => { window.said ||= document.body.textContent.includes(words); };
+  new MutationObserver(look).observe(document.body, { subtree: true, childList: true });
+}"""
 
 
 def test_the_first_message_makes_a_session_and_its_answer_is_streamed_as_markdown(person: Person) -> None:
@@ -63,14 +79,21 @@ def test_a_key_answers_only_what_was_there_to_be_read(person: Person) -> None:
     person.start("permit One\npermit Two")
     expect(person.page.get_by_role("region", name="Permission request")).to_contain_text("One")
     person.may_answer()
+    person.page.evaluate(PRESS_AT_ONCE, ["[aria-label='Permission request']", "Two", "yyy"])
     person.press("y")
     card = person.page.get_by_role("region", name="Permission request").filter(has_text="Two")
     card.wait_for()
-    person.press("y y y")
+    person.page.wait_for_function("() => window.pressed")
     person.may_answer()
     expect(card).to_be_visible()
     person.sees("allowed One")
     assert "allowed Two" not in person.log.inner_text()
+
+
+def test_a_key_answers_from_the_moment_in_which_the_page_says_so(person: Person) -> None:
+    person.page.add_init_script(f"({PRESS_AT_ONCE})(['[data-keys=ready]', 'Deploy', 'y'])")
+    person.start("permit Deploy")
+    person.sees("allowed Deploy")
 
 
 def test_a_permission_is_refused_with_a_reason(person: Person) -> None:
@@ -139,8 +162,7 @@ def test_a_queued_message_that_is_edited_is_not_lost_by_leaving_meanwhile(person
     person.page.go_back()
     expect(person.header).to_contain_text("Working")
     expect(person.composer).to_have_value("say precious words")
-    person.press("Escape Escape")
-    person.is_idle()
+    person.interrupt()
 
 
 def test_the_composer_stays_as_it_is_when_a_turn_begins(person: Person) -> None:
@@ -153,21 +175,24 @@ def test_the_composer_stays_as_it_is_when_a_turn_begins(person: Person) -> None:
     person.composer.fill("something")
     expect(person.page.get_by_role("button", name="Interrupt and send")).to_be_visible()
     person.composer.fill("")
-    person.composer.press("Escape")
-    person.composer.press("Escape")
-    person.is_idle()
-    assert person.composer.locator("..").bounding_box() == working
+    person.interrupt()
+    eventually(lambda: person.composer.locator("..").bounding_box() == working, "it is as it was")
 
 
 def test_escape_twice_interrupts(person: Person) -> None:
     person.start("say begun\nhang")
     person.sees("begun")
     expect(person.page.get_by_role("button", name="Interrupt", exact=True)).to_be_visible()
-    person.composer.press("Escape")
-    expect(person.page.get_by_text("Press Esc again")).to_be_visible()
-    person.composer.press("Escape")
-    expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("interrupted")
+    person.page.evaluate(WAS_SAID, "Press Esc again")
+    turn = person.log.get_by_role("group", name="Turn 1")
+
+    def twice() -> None:
+        person.composer.press("Escape")
+        person.composer.press("Escape")
+
+    until(lambda limit: expect(turn).to_contain_text("interrupted", timeout=limit), twice)
     person.is_idle()
+    assert person.page.evaluate("() => window.said")
 
 
 def test_escape_that_is_held_does_not_interrupt(person: Person) -> None:
@@ -175,14 +200,14 @@ def test_escape_that_is_held_does_not_interrupt(person: Person) -> None:
     person.sees("begun")
     asked: list[str] = []
     person.page.on("request", lambda request: asked.append(request.url))
+    person.page.evaluate(WAS_SAID, "Press Esc again to interrupt.")
     person.composer.focus()
     for _ in range(5):
         person.page.keyboard.down("Escape")
-    expect(person.page.get_by_text("Press Esc again to interrupt.")).to_be_visible()
+    person.page.wait_for_function("() => window.said")
     person.page.keyboard.up("Escape")
     assert not [url for url in asked if url.endswith("/abort")]
-    person.press("Escape Escape")
-    person.is_idle()
+    person.interrupt()
     assert [url for url in asked if url.endswith("/abort")]
 
 
@@ -293,6 +318,23 @@ def test_files_are_completed_after_an_at_sign(person: Person) -> None:
     assert person.server.get(f"/api/sessions/{session}/files?q=notes")["files"] == ["notes.md"]
 
 
+def test_what_is_typed_right_after_a_completion_comes_behind_it(person: Person) -> None:
+    session = person.server.create()
+    person.server.turn(session, "edit notes.md")
+    person.open(session)
+    person.sees("notes.md")
+    person.composer.fill("look at @not")
+    choice = person.page.get_by_role("option", name="@notes.md")
+    expect(choice).to_be_visible()
+    # No frame is drawn until the test lets it.
+    person.page.evaluate("() => { window.later = []; window.requestAnimationFrame = (run) => window.later.push(run); }")
+    choice.click()
+    person.page.keyboard.type("and")
+    person.page.evaluate("() => { for (const run of window.later) run(performance.now()); }")
+    person.page.keyboard.type(" more")
+    expect(person.composer).to_have_value("look at @notes.md and more")
+
+
 def test_commands_of_the_agent_are_completed_after_a_slash(person: Person) -> None:
     session = person.server.create(agent="rehearsal-stream")
     person.server.turn(session, "say one")
@@ -318,8 +360,7 @@ def test_a_file_is_attached(person: Person, tmp_path: Path) -> None:
     person.is_idle()
     note = tmp_path / "note.txt"
     note.write_text("hello")
-    person.page.locator("input[type=file]").set_input_files(note)
-    expect(person.page.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
+    person.attach(note)
     person.send("say two")
     message = person.log.get_by_role("article", name="Your message, turn 2")
     expect(message.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
@@ -358,8 +399,7 @@ def test_what_comes_back_into_the_composer_leaves_the_draft_there(person: Person
     expect(person.header).to_contain_text("Working")
     note = tmp_path / "note.txt"
     note.write_text("hello")
-    person.page.locator("input[type=file]").set_input_files(note)
-    expect(person.page.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
+    person.attach(note)
     person.send("say queued")
     queue = person.page.get_by_role("list", name="Queue: 1 message")
     expect(queue).to_contain_text("say queued")
@@ -381,7 +421,7 @@ def test_files_of_a_queued_message_come_back_in_any_tab(person: Person, tmp_path
     expect(person.header).to_contain_text("Working")
     note = tmp_path / "note.txt"
     note.write_text("hello from a file")
-    person.page.locator("input[type=file]").set_input_files(note)
+    person.attach(note)
     person.send("say queued")
     other = person.new_tab(f"/s/{session}")
     queue = other.get_by_role("list", name="Queue: 1 message")
@@ -403,7 +443,7 @@ def test_a_turn_whose_file_is_no_longer_there_is_rewound_without_it(person: Pers
     note = tmp_path / "note.txt"
     note.write_text("hello")
     person.go("/new")
-    person.page.locator("input[type=file]").set_input_files(note)
+    person.attach(note)
     person.send("say one")
     expect(person.page).to_have_url(re.compile("/s/"))
     person.is_idle()
@@ -452,18 +492,20 @@ def test_who_comes_to_a_prompt_answers_it_at_once(person: Person) -> None:
 
 
 def test_what_is_reached_by_keyboard_stays_in_sight_while_more_comes(person: Person) -> None:
-    person.start("\n".join(["say far up"] + ["tool Read a", "say between"] * 30))
+    session = person.start("\n".join(["say far up"] + ["tool Read a", "say between"] * 30))
     person.is_idle()
-    person.send("stream 4000 10")
-    expect(person.header).to_contain_text("Working")
+    # It goes on when the row is reached, which would be carried away before.
+    person.send("permit Go\nstream 4000 10")
+    expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
     reached = person.log.get_by_role("button", name="Read a").first
     reached.focus()
     expect(person.log).to_have_attribute("data-following", "false")
+    prompt = person.server.prompt(session)["prompt_id"]
+    person.server.post(f"/api/sessions/{session}/prompts/{prompt}", {"option_id": "allow_once"}, expect=200)
     expect(person.page.get_by_role("button", name=re.compile(r"^\d+ new"))).to_be_visible()
     expect(person.page.locator(":focus")).to_have_text(re.compile("Read a"))
     expect(person.page.locator(":focus")).to_be_in_viewport()
-    person.press("Escape Escape")
-    person.is_idle()
+    person.interrupt()
 
 
 def test_a_list_begins_where_it_says_and_all_of_the_code_is_copied(person: Person) -> None:
@@ -487,4 +529,4 @@ def test_a_list_begins_where_it_says_and_all_of_the_code_is_copied(person: Perso
     beside.get_by_role("listitem").first.get_by_role("link").click()
     expect(person.log.locator("ol[start='2']")).to_have_count(1)
     person.log.get_by_role("button", name="Copy", exact=True).first.click()
-    assert person.page.evaluate("() => navigator.clipboard.readText()") == lines
+    person.copied(lines)

@@ -6,16 +6,18 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.harness import LiveServer
+from tests.harness import LiveServer, eventually
 from tests.page.person import Person
 
 TIME = re.compile(r"\d+ ms|\d\.\d s")
 
 
-def entries(person: Person, group: str) -> list[str]:
-    """The sessions of a group in the list, in their order."""
+def lists(person: Person, group: str, sessions: list[str]) -> None:
+    """These are the sessions of a group in the list, in their order."""
     region = person.page.get_by_role("navigation", name="Sessions").get_by_role("region", name=group)
-    return [str(one.get_attribute("data-session")) for one in region.locator("[data-session]").all()]
+    entries = region.locator("[data-session]")
+    shown = "(entries) => entries.map((one) => one.dataset.session)"
+    eventually(lambda: entries.evaluate_all(shown) == sessions, f"{group} has {sessions}")
 
 
 def started_by(person: Person, title: str) -> Locator:
@@ -99,11 +101,11 @@ def test_started_sessions_stand_below_and_bring_the_tree_to_where_they_are_seen(
     grandchild = server.create(title="Pictures", parent=child)
     expect(started_by(person, "Guide")).to_contain_text("Pictures")
     expect(started_by(person, "Release")).to_contain_text("Guide")
-    assert entries(person, "Today") == [root, child, grandchild, alone]
+    lists(person, "Today", [root, child, grandchild, alone])
     server.send(grandchild, "permit Deploy")
     waiting = person.page.get_by_role("region", name="Waiting for you")
     expect(waiting).to_contain_text("Release")
-    assert entries(person, "Waiting for you") == [root, child, grandchild]
+    lists(person, "Waiting for you", [root, child, grandchild])
     server.post(f"/api/sessions/{grandchild}/prompts/{server.prompt(grandchild)['prompt_id']}", {"cancel": True})
     expect(waiting).to_have_count(0)
     person.open(grandchild)
@@ -164,7 +166,7 @@ def test_children_of_an_erased_session_stand_alone(server: LiveServer, make_pers
     expect(started_by(person, "Release")).to_contain_text("Guide")
     server.http.delete(f"/api/sessions/{root}?purge=true")
     expect(started_by(person, "Release")).to_have_count(0)
-    assert entries(person, "Today") == [child]
+    lists(person, "Today", [child])
     person.send("say still here")
     person.sees("still here")
     person.header.get_by_role("link", name="Started by another session").click()

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import CDPSession, expect
+from playwright.sync_api import CDPSession, Response, expect
 
 from perdure.core.imported import TAKEN
-from tests.harness import LiveServer, is_loaded
+from tests.harness import LiveServer, eventually, is_loaded
 from tests.page.person import Person
 
 FRAME_LIMIT_MS = 20.0
@@ -17,8 +17,9 @@ HEAP_LIMIT_BYTES = 160 * 1024 * 1024
 FIRST_LOAD_LIMIT_BYTES = 250_000
 INTERACTIVE_LIMIT_MS = 1000
 # The time between frames is judged only where there is a processor to spare: a machine that runs other things drops
-# frames whatever the page does. The page's own work is counted in processor time, which holds anywhere.
+# frames whatever the page does. The page's own work is counted in processor time, which others make longer, not much.
 WORK_LIMIT_MS = 10.0
+SURELY_WORK_LIMIT_MS = 30.0
 START = """() => {
   const frames = [];
   let last = performance.now();
@@ -28,6 +29,10 @@ START = """() => {
 }"""
 STOP = """() => { cancelAnimationFrame(window.__timer); return window.__frames.slice(2); }"""
 AT_END = """(element) => element.scrollHeight - element.scrollTop - element.clientHeight < 40"""
+
+
+def is_at_end(person: Person) -> None:
+    eventually(lambda: person.log.evaluate(AT_END), "the conversation is at its end")
 
 
 def percentile_95(frames: list[float]) -> float:
@@ -61,7 +66,7 @@ def is_smooth(person: Person, work: Callable[[], None]) -> int:
     frames: list[float] = person.page.evaluate(STOP)
     spent_ms = 1000 * (figures(counting)["TaskDuration"] - busy_before) / len(frames)
     print(f"{len(frames)} frames, p95 {percentile_95(frames):.1f} ms apart, {spent_ms:.1f} ms of work for each")
-    assert spent_ms <= WORK_LIMIT_MS
+    assert spent_ms <= (SURELY_WORK_LIMIT_MS if is_loaded() else WORK_LIMIT_MS)
     assert percentile_95(frames) <= FRAME_LIMIT_MS or is_loaded()
     return len(frames)
 
@@ -74,15 +79,14 @@ def streamed(server: LiveServer, person: Person, count: int) -> None:
         server.send(session, f"stream {count} 1\nsay the very end")
         person.log.locator(".md", has_text="the very end").wait_for(timeout=count * 4 + 20_000)
 
-    assert is_smooth(person, work) > count / 100
+    frames = is_smooth(person, work)
+    assert frames > count / 100 or is_loaded()
     assert heap_bytes(person) < HEAP_LIMIT_BYTES
     expect(person.log).to_have_attribute("data-following", "true")
-    assert person.log.evaluate(AT_END)
+    is_at_end(person)
     assert person.log.locator("article, .md").count() < 200, "only what is in sight is drawn"
     # Back to the beginning, by hand.
-    person.log.hover()
-    person.page.mouse.wheel(0, -300)
-    expect(person.log).to_have_attribute("data-following", "false")
+    person.scroll_back(300)
     person.log.focus()
     person.page.keyboard.press("Home")
     expect(person.log.get_by_text("w0 w1 w2")).to_be_visible()
@@ -123,7 +127,7 @@ def opened(server: LiveServer, person: Person, events: int) -> None:
     session = filled(server, events)
     person.open(session)
     expect(person.log.locator(".md", has_text="the newest")).to_be_visible()
-    assert person.log.evaluate(AT_END)
+    is_at_end(person)
 
     def scroll() -> None:
         person.log.hover()
@@ -158,7 +162,7 @@ def test_older_turns_come_when_they_are_wanted(server: LiveServer, make_person: 
         server.turn(session, f"say answer {number} of many")
     person.open(session)
     expect(person.log.locator(".md", has_text="answer 80 of many")).to_be_visible()
-    assert person.log.evaluate(AT_END)
+    is_at_end(person)
     wanted = person.page.get_by_role("spinbutton", name="Turn number")
     wanted.fill("3")
     wanted.press("Enter")
@@ -178,11 +182,15 @@ def test_older_turns_come_when_they_are_wanted(server: LiveServer, make_person: 
 
 def test_the_first_load_is_small_and_soon_of_use(shared: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(shared)
-    sizes: dict[str, int] = {}
-    person.page.on("response", lambda answer: sizes.update({answer.url: len(gzip.compress(answer.body(), 6))}))
+    answers: dict[str, Response] = {}
+    person.page.goto("about:blank")
+    person.page.on("response", lambda answer: answers.update({answer.url: answer}))
+    person.context.new_cdp_session(person.page).send("Network.setCacheDisabled", {"cacheDisabled": True})
     person.page.goto(shared.url + "/new")
     expect(person.composer).to_be_focused()
     took = person.page.evaluate("() => performance.now()")
     print(f"of use after {took:.0f} ms")
     assert took < INTERACTIVE_LIMIT_MS or is_loaded()
-    assert sum(size for url, size in sizes.items() if "/page/" in url or url.endswith("/new")) < FIRST_LOAD_LIMIT_BYTES
+    loaded = {url: answer for url, answer in answers.items() if "/page/" in url or url.endswith("/new")}
+    assert {url.rsplit("/", 1)[-1] for url in loaded} >= {"new", "page.js", "index.css"}
+    assert sum(len(gzip.compress(answer.body(), 6)) for answer in loaded.values()) < FIRST_LOAD_LIMIT_BYTES

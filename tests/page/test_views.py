@@ -86,6 +86,7 @@ def violations(page: Page) -> list[str]:
     ]
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_view_is_accessible_and_has_its_picture(

@@ -1,7 +1,7 @@
 // The page as a whole: signed in or not, the list beside the view, the palette over both. Above: main.tsx. Below: views; those
 // that a conversation does not need are loaded when first opened.
 
-import { useEffect, useRef, useState, type ReactNode } from "react";
+import { useEffect, useLayoutEffect, useRef, useState, type ReactNode } from "react";
 import { Nowhere } from "../parts/nowhere";
 import { PageHead } from "../parts/pagehead";
 import { overviewNow, useOverview } from "../state/sessions";
@@ -80,7 +80,7 @@ export function App({ trouble }: { trouble: string }) {
     if (link === "live") setKnown(true);
     else if (link === "unauthorized") setKnown(false);
   }, [link]);
-  useEffect(
+  useLayoutEffect(
     () =>
       register([
         { id: "palette", title: "Commands", keys: "Ctrl+k", group: "Page", run: () => setPalette((open) => !open) },

@@ -26,6 +26,7 @@ function changed(): void {
   for (const listener of listeners) listener();
 }
 
+/** In a layout effect: keys do what the page shows, from the moment it shows it. */
 export function register(some: Command[]): () => void {
   registered = [...registered, some];
   changed();

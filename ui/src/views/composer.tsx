@@ -51,6 +51,8 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
   const [over, setOver] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
+  /** Where the cursor goes with the text that is drawn next. */
+  const completed = useRef<number | null>(null);
 
   const show = (value: string) => {
     setText(value);
@@ -74,6 +76,12 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
     const element = area.current!;
     element.style.height = "auto";
     element.style.height = `${Math.min(element.scrollHeight, innerHeight * 0.4)}px`;
+    // At once, and not with a frame: what is typed next comes behind it.
+    if (completed.current === null) return;
+    element.focus();
+    element.setSelectionRange(completed.current, completed.current);
+    setCursor(completed.current);
+    completed.current = null;
   }, [text]);
   useEffect(() => {
     if (autoFocus && !isPhone()) area.current?.focus();
@@ -99,12 +107,7 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
     if (!choice || !wanted) return;
     const next = text.slice(0, wanted.from) + choice.value + text.slice(cursor);
     change(next);
-    const end = wanted.from + choice.value.length;
-    requestAnimationFrame(() => {
-      area.current?.focus();
-      area.current?.setSelectionRange(end, end);
-      setCursor(end);
-    });
+    completed.current = wanted.from + choice.value.length;
   };
   const attach = async (files: Iterable<File>) => {
     // Read at once: the browser empties a list that was dropped or chosen when this event is over.

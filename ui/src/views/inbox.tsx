@@ -1,7 +1,7 @@
 // The inbox: every prompt that waits for the person, across all sessions, answered on the spot. Above: the app. Below: the
 // overview says which sessions have prompts; the API has them.
 
-import { useEffect, useState } from "react";
+import { useEffect, useLayoutEffect, useState } from "react";
 import { Link } from "../parts/button";
 import { Empty } from "../parts/empty";
 import { PageHead } from "../parts/pagehead";
@@ -53,7 +53,7 @@ export function Inbox() {
   const id = target?.prompt.prompt_id;
   const still = useStill(id);
   useEffect(() => setMark(id ?? null), [id]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const byKey = (key: string) => void (still && target && answerByKey(target.session.id, target.prompt, key));
     return register([
       { id: "allow", title: "Allow the marked one", keys: "y", group: "Prompt", when: () => !!target, run: () => byKey("y") },

@@ -1,7 +1,7 @@
 // One session: header, conversation, what waits for the person, composer, and the panel beside it. Above: the app. Below:
 // the store of this session and the views it is made of. It only sends commands; what happens is what the log shows.
 
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Button } from "../parts/button";
 import { Nowhere } from "../parts/nowhere";
 import { go, isBrowsing, pathOf, type Place } from "../shell/router";
@@ -71,7 +71,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
     setTimeout(() => setEscaped((before) => (before === now ? 0 : before)), TWICE_MS);
   };
 
-  useEffect(
+  useLayoutEffect(
     () =>
       register([
         { id: "allow", title: "Allow", keys: "y", group: "Prompt", when: () => !!prompt, run: () => void (still && prompt && answerByKey(id, prompt, "y")) },

@@ -1,7 +1,7 @@
 // The head of a session: its name, state, agent and place, and what can be done with it as a whole. Above: the session
 // view. Below: the API.
 
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useLayoutEffect, useRef, useState } from "react";
 import { IconButton, Link } from "../parts/button";
 import { Dialog } from "../parts/dialog";
 import { Dot } from "../parts/dot";
@@ -22,7 +22,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
   const [asking, setAsking] = useState<"rename" | "labels" | "purge" | null>(null);
   const parent = useOverview().sessions.find((one) => one.id === session?.parent);
 
-  useEffect(
+  useLayoutEffect(
     () =>
       register([
         { id: "rename", title: "Rename session", keys: "r", group: "Session", run: () => setAsking("rename") },
