@@ -94,3 +94,16 @@ def test_an_agent_that_opens_any_session_is_believed_only_if_it_shows_something_
     refused = only(ResumeRefused, peer.fails("_perdure/settled", -32601, "Method not found"))
     assert "knows nothing" in refused.reason and refused.reopens
     assert peer.sent == []
+
+
+def test_a_prompt_that_came_after_its_session_was_refused_is_not_sent_in_another() -> None:
+    peer = Peer()
+    peer.open()
+    peer.order(StartSession("/srv/site", native_session_id=SESSION))
+    peer.order(SendPrompt(1, "m1", "with little context"))
+    peer.order(StartSession("/srv/site"))
+    peer.order(SendPrompt(1, "m1", "with the transcript"))
+    peer.replies("session/new", {"sessionId": "another"})
+    assert [message["params"]["prompt"][0]["text"] for message in peer.sent] == ["with the transcript"]
+    peer.ends()
+    assert peer.sent == []

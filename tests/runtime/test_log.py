@@ -223,6 +223,7 @@ async def test_a_session_has_one_journal_while_anybody_holds_it(store: MeasuredS
     log = journal.log
     log.evict(-1)
     assert not log.journals
+    assert journal.frames_since(0) is None
     assert await log.open("s") is journal
     log.evict(-1)
     await say(journal, "more")

@@ -228,9 +228,14 @@ class Journal:
         self.state, self.last_seq, self.decided_seq = fresh.state, fresh.last_seq, fresh.decided_seq
         self.view = fresh.view
         self.happened_at = fresh.happened_at
+        self.drop_frames()
+
+    def drop_frames(self) -> None:
+        """Whoever wants these reads them."""
         self._tail.clear()
         self._tail_bytes = 0
         self._joins.clear()
+        self._snapshot = None
 
     # Reading -----------------------------------------------------------------------------------------------------
 
@@ -430,6 +435,7 @@ class Log:
         limit = time.monotonic() - idle_for_s
         for session_id, journal in list(self.journals.items()):
             if journal.idle and journal.touched < limit:
+                journal.drop_frames()
                 self._let_go[session_id] = self.journals.pop(session_id)
 
     async def settle(self) -> None:
