@@ -360,7 +360,9 @@ def test_a_file_is_attached(person: Person, tmp_path: Path) -> None:
     person.is_idle()
     note = tmp_path / "note.txt"
     note.write_text("hello")
+    person.page.get_by_role("button", name="Attach files").focus()
     person.attach(note)
+    expect(person.composer).to_be_focused()
     person.send("say two")
     message = person.log.get_by_role("article", name="Your message, turn 2")
     expect(message.get_by_role("list", name="Attachments")).to_contain_text("note.txt")

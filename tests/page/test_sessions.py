@@ -57,6 +57,7 @@ def test_the_list_is_live_and_grouped_by_what_a_person_cares_about(
     server.send(working, "hang")
     navigation = person.page.get_by_role("navigation", name="Sessions")
     expect(navigation.get_by_role("region", name="Waiting for you")).to_contain_text("Needs me")
+    expect(navigation.get_by_role("region", name="Waiting for you")).to_contain_text("Run Deploy")
     expect(navigation.get_by_role("region", name="Working")).to_contain_text("Goes on")
     expect(person.page).to_have_title(re.compile(r"^\(1\)"))
     expect(person.page.locator("#favicon")).to_have_attribute("href", "/page/icon-waiting.svg")

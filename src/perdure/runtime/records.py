@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.core import events as ev
 from perdure.core.decision import Decision
-from perdure.core.state import Turn
+from perdure.core.state import Session, Turn
 from perdure.core.view import TextPart, TurnView, public_session, public_turn
 from perdure.stores.base import Listed, Phrase, Spent, TurnRow
 
@@ -84,7 +84,11 @@ LAST_LINE_CHARS = 160
 
 def listed(decision: Decision, event_count: int, view: TurnView) -> Listed:
     state = decision.state
-    shown = {**public_session(state, event_count), "last_line": last_line(view, decision.events)}
+    shown = {
+        **public_session(state, event_count),
+        "last_line": last_line(view, decision.events),
+        "waiting_for": waiting_for(state),
+    }
     # A list shows where a session is, not what could be chosen in it.
     shown["commands"] = []
     return Listed(
@@ -106,11 +110,24 @@ def last_line(view: TurnView, events: Iterable[ev.Event]) -> str:
     """The end of what was last said, on one line. `events` are not in the view yet."""
     texts = (part for part in view.parts if isinstance(part, TextPart) and part.kind == "text")
     pieces = [(view.turn, part.block, part.text()) for part in texts]
-    pieces += [(event.turn, event.block, event.delta) for event in events if isinstance(event, ev.AssistantText)]
+    for event in events:
+        if isinstance(event, ev.AssistantText):
+            pieces.append((event.turn, event.block, event.delta))
+        elif isinstance(event, ev.HistoryChanged) and event.change != "edit":
+            # What is taken back was not said.
+            pieces = [piece for piece in pieces if (piece[0] or 0) < (event.turn or 0)]
     # Blocks, and the turns that a fork brings along, are lines of their own.
     blocks = groupby(pieces, key=lambda piece: piece[:2])
     said = "\n".join("".join(text for _, _, text in block) for _, block in blocks)
     for line in reversed(said[-4 * LAST_LINE_CHARS :].splitlines()):
         if line.strip():
             return line.strip()[:LAST_LINE_CHARS]
+    return ""
+
+
+def waiting_for(state: Session) -> str:
+    """What a person is asked first, on one line."""
+    for prompt in state.prompts.values():
+        asked = prompt.title or next((one.question for one in prompt.questions), "")
+        return " ".join(asked.split())[:LAST_LINE_CHARS]
     return ""

@@ -64,8 +64,7 @@ def test_browsers_are_listed_and_signed_out(server: LocalServer) -> None:
 def test_the_list_has_the_end_of_what_was_last_said(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "say first words\nsay and the last line")
-    listed = server.get("/api/sessions?limit=1000")["sessions"]
-    assert next(one for one in listed if one["id"] == session)["last_line"] == "and the last line"
+    assert of_list(server, session)["last_line"] == "and the last line"
 
 
 def test_the_list_s_last_line_is_one_block_of_one_turn(server: LocalServer) -> None:
@@ -73,8 +72,32 @@ def test_the_list_s_last_line_is_one_block_of_one_turn(server: LocalServer) -> N
     server.turn(session, "say one")
     server.turn(session, "say two")
     fork = server.post(f"/api/sessions/{session}/fork", {}, expect=201)["id"]
+    assert of_list(server, fork)["last_line"] == "two"
+
+
+def test_the_list_shows_nothing_of_a_turn_that_was_taken_back(server: LocalServer) -> None:
+    session = server.create()
+    server.turn(session, "say one")
+    server.turn(session, "say two")
+    server.post(f"/api/sessions/{session}/rewind", {"turn": 2}, expect=200)
+    assert of_list(server, session)["last_line"] == ""
+    server.turn(session, "say three")
+    assert of_list(server, session)["last_line"] == "three"
+
+
+def test_the_list_says_what_a_session_waits_for(server: LocalServer) -> None:
+    session = server.create()
+    server.send(session, "permit Deploy\nsay done")
+    prompt = server.prompt(session)
+    assert of_list(server, session)["waiting_for"] == prompt["title"] == "Run Deploy"
+    server.post(f"/api/sessions/{session}/prompts/{prompt['prompt_id']}", {"cancel": True}, expect=200)
+    server.wait_idle(session)
+    assert of_list(server, session)["waiting_for"] == ""
+
+
+def of_list(server: LocalServer, session: str) -> Any:
     listed = server.get("/api/sessions?limit=1000")["sessions"]
-    assert next(one for one in listed if one["id"] == fork)["last_line"] == "two"
+    return next(one for one in listed if one["id"] == session)
 
 
 def test_the_commands_that_an_agent_offers_are_part_of_its_session(server: LocalServer) -> None:

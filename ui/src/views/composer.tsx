@@ -113,6 +113,8 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
     // Read at once: the browser empties a list that was dropped or chosen when this event is over.
     const read = await readFiles([...files]).catch((error) => (say(sentence(error), true), []));
     changeFiles(draftKey, (now) => [...now, ...read]);
+    // What comes next is words about them; a phone's keyboard would hide what was chosen.
+    if (!isPhone()) area.current?.focus();
   };
 
   const keys = (event: React.KeyboardEvent<HTMLTextAreaElement>) => {

@@ -80,6 +80,7 @@ export interface Session {
   waiting_until: string | null;
   usage: Usage & { [key: string]: Json | undefined };
   last_line?: string;
+  waiting_for?: string;
   turns?: TurnInfo[];
   snippet?: string;
   /** Null: of the title. */

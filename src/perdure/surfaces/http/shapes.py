@@ -139,6 +139,8 @@ class Session(ListedSession, kw_only=True):
 class FoundSession(ListedSession, kw_only=True):
     last_line: str = ""
     """The end of what was last said."""
+    waiting_for: str = ""
+    """What a person is asked, if one is."""
     snippet: str | None = None
     """Where the words that were searched for stand, in brackets."""
     snippet_turn: int | None = None
