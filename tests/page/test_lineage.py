@@ -9,7 +9,8 @@ from playwright.sync_api import Locator, expect
 from tests.harness import LiveServer, eventually
 from tests.page.person import Person
 
-TIME = re.compile(r"\d+ ms|\d\.\d s")
+# A server that was busy reads the beginning and the end of a tool at once, and then has no time to tell.
+TIME = re.compile(r"done|\d+ ms|\d+(\.\d)? s|\d+ min")
 
 
 def lists(person: Person, group: str, sessions: list[str]) -> None:
