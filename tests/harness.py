@@ -240,7 +240,7 @@ class Stream:
                 if not fields:
                     self.comments += 1
                     continue
-                yield fields["id"], fields["event"], json.loads(fields["data"])
+                yield fields.get("id", ""), fields["event"], json.loads(fields["data"])
             try:
                 data = self._socket.recv(65536)
             except ConnectionResetError:

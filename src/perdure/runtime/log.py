@@ -22,6 +22,7 @@ from perdure.core.clock import stamp
 from perdure.core.decision import Decision
 from perdure.core.errors import Conflict, Refused, StoreError
 from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_turn, snapshot
+from perdure.runtime.erased import Erased
 from perdure.runtime.reading import batches, of_turns
 from perdure.runtime.records import beside, listed
 from perdure.stores.base import Append, Checkpoint, Draft, Given, Receipt, Store, Stored
@@ -312,6 +313,7 @@ class Log:
         self._let_go: weakref.WeakValueDictionary[str, Journal] = weakref.WeakValueDictionary()
         """Those that somebody may still hold: two of one session would not hear of each other."""
         self.change_watchers: set[Viewer] = set()
+        self.erased = Erased()
         self.wakeups = wakeups or LocalWakeups()
         self.wakeups.listen(self._changed)
         self.on_turn_ended: Callable[[str, int], None] | None = None

@@ -298,6 +298,8 @@ class Sessions:
             viewer.wake()
         self.log.journals.pop(session_id, None)
         await self.log.store.erase(session_id, self.log.generation)
+        self.log.erased.add(session_id)
+        self.log.wakeups.announce(session_id)
         await self.workspaces.erase(session_id, journal.state.workdir)
         await asyncio.to_thread(self.host.enclosures.erase, session_id)
 

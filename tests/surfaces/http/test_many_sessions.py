@@ -125,6 +125,16 @@ def test_a_position_past_the_end_of_all_goes_on_from_the_end(server: LocalServer
         assert next(stream.frames())[2]["session_id"] == session
 
 
+def test_who_watches_everything_is_told_of_an_erased_session(both: LocalServer) -> None:
+    running, ended = two(both)
+    both.post(f"/api/sessions/{ended}/stop")
+    with both.stream("/api/events?all=true") as stream:
+        for session in (ended, running):
+            assert both.http.delete(f"/api/sessions/{session}?purge=true").status_code == 200
+            told = next(data for _, kind, data in stream.frames() if kind == "session_erased")
+            assert (told["session_id"], set(told)) == (session, {"type", "session_id", "at"})
+
+
 def test_an_idle_watcher_of_everything_is_forgotten_when_it_leaves(both: LocalServer) -> None:
     def watchers() -> int:
         return int(both.ask(lambda: len(both.server.log.change_watchers)))

@@ -11,9 +11,6 @@ const LIST_TIMEOUT_MS = 15_000;
 const TAB_SILENT_MS = 180_000;
 /** How long a stream may carry what nobody watches any more: who goes from one session to the next needs a new one anyway. */
 const SHRINK_MS = 5_000;
-/** How often, and for how long, a session that is being erased is looked for in the list. */
-const LEAVING_LOOK_MS = 1_000;
-const LEAVING_MS = 60_000;
 
 export type ToFeed =
   | { kind: "watch"; sessions: string[] }
@@ -58,9 +55,6 @@ export class Feed {
   private readonly lists = new Refresher((signal) => this.fetchList(signal));
   private shrinking: ReturnType<typeof setTimeout> | null = null;
   private sweptAt = Date.now();
-  /** Sessions that have ended to be erased, with when that is given up on: being gone leaves no event behind. */
-  private readonly leaving = new Map<string, number>();
-  private looking: ReturnType<typeof setTimeout> | null = null;
 
   constructor() {
     this.open();
@@ -77,7 +71,6 @@ export class Feed {
       events: (events) => {
         this.lastEventAt = Date.now();
         this.tell({ kind: "changes", events });
-        for (const event of events) if (event.type === "session_end" && event.reason === "purged") this.leaving.set(event.session_id, Date.now() + LEAVING_MS);
         this.lists.want();
         // A stream of ended sessions is over, but they can still be renamed, labelled and archived.
         if (this.watching?.state === "ended" && events.some((event) => this.watched.includes(event.session_id))) this.restart();
@@ -98,8 +91,6 @@ export class Feed {
     this.watching?.close();
     this.watching = null;
     this.lists.stop();
-    if (this.looking) clearTimeout(this.looking);
-    this.looking = null;
   }
 
   /** Watch no session until it is opened again, but hear what happens in all. */
@@ -225,16 +216,7 @@ export class Feed {
     const found = (await answer.json()) as { sessions: Session[]; next_cursor: string | null };
     this.list = { kind: "sessions", sessions: found.sessions, cursor: found.next_cursor };
     this.tell(this.list);
-    for (const [id, until] of this.leaving) if (Date.now() > until || !found.sessions.some((session) => session.id === id)) this.leaving.delete(id);
-    if (this.leaving.size) this.lookLater();
     return true;
-  }
-
-  private lookLater(): void {
-    this.looking ??= setTimeout(() => {
-      this.looking = null;
-      this.lists.want();
-    }, LEAVING_LOOK_MS);
   }
 
   private forgetSilentTabs(): void {

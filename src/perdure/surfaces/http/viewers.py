@@ -10,6 +10,8 @@ import logging
 import zlib
 from typing import Any, Protocol
 
+import msgspec
+
 from perdure.runtime.log import Journal, Log
 
 logger = logging.getLogger(__name__)
@@ -314,11 +316,12 @@ CHANGES = (
 class ChangesViewer(Viewer):
     """Watches the state of all sessions. Each wake-up reads the store: positions are those of the whole store."""
 
-    __slots__ = ("_again", "_cursor")
+    __slots__ = ("_again", "_cursor", "_erased")
 
     def __init__(self, hub: Hub, position: int) -> None:
         super().__init__(hub)
         self._cursor = position
+        self._erased = hub.log.erased.count
         self._again = False
 
     def attach(self) -> None:
@@ -348,3 +351,8 @@ class ChangesViewer(Viewer):
             if self._paused:
                 self._again = True
                 return
+        erased, since = self._hub.log.erased, self._erased
+        self._erased = erased.count
+        for session_id in erased.since(since):
+            told = {"type": "session_erased", "session_id": session_id, "at": self._hub.log.stamp()}
+            self.write(b"event: session_erased\ndata: " + msgspec.json.encode(told) + b"\n\n")
