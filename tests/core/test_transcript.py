@@ -111,6 +111,21 @@ def test_a_fresh_turn_can_not_be_composed_without_the_turns_before_it() -> None:
         compose("fresh", None, [1], "hello")
 
 
+@pytest.mark.parametrize(
+    ("title", "told"),
+    [("ls", "Bash: ls"), ("Bash: ls", "Bash: ls"), ("Bash ls", "Bash ls"), ("Bash", "Bash"), ("", "Bash"),
+     ("Bashful", "Bash: Bashful")],
+)  # fmt: skip
+def test_a_tool_is_told_with_its_name_once(title: str, told: str) -> None:
+    stage = Stage()
+    stage.send("do it")
+    stage.open()
+    stage.see(ev.ToolUse(turn=1, tool_id="t", name="Bash", title=title), ev.ToolResult(turn=1, tool_id="t"))
+    stage.finish()
+    [_, answer] = folded(stage).entries([1])
+    assert answer.text.strip() == f"[tool {told} (completed)]"
+
+
 def test_tools_are_told_as_lines_and_people_read_them_in_markdown() -> None:
     stage = Stage()
     stage.send("do it")

@@ -83,7 +83,10 @@ def answer_text(view: TurnView) -> str:
         if part["type"] == "text":
             pieces.append(part["text"])
         elif part["type"] == "tool":
-            pieces.append(f"\n[tool {part['name']}: {part['title'] or part['name']} ({part['status']})]\n")
+            name, title = part["name"], part["title"] or part["name"]
+            # A title often begins with the name already.
+            what = title if (title + " ").startswith((f"{name} ", f"{name}:")) else f"{name}: {title}"
+            pieces.append(f"\n[tool {what} ({part['status']})]\n")
         elif part["type"] == "prompt_resolved" and part.get("questions"):
             pieces += [f"\n[asked: {asked} ({answered})]\n" for asked, answered in question_lines(part)]
     return "".join(pieces).strip("\n")
