@@ -111,6 +111,16 @@ def test_a_fresh_turn_can_not_be_composed_without_the_turns_before_it() -> None:
         compose("fresh", None, [1], "hello")
 
 
+def test_a_command_in_a_folder_is_one_if_the_agent_knows_it() -> None:
+    for message, known, plain in (
+        ("/nested/review it", ["nested/review"], True),
+        ("/nested/review it", ["review"], False),
+        ("/review it", [], True),
+        ("/ and more", [""], False),
+    ):
+        assert (compose("resumed", None, [], message, "Be brief.", commands=known).text == message) is plain
+
+
 @pytest.mark.parametrize(
     ("title", "told"),
     [("ls", "Bash: ls"), ("Bash: ls", "Bash: ls"), ("Bash ls", "Bash ls"), ("Bash", "Bash"), ("", "Bash"),

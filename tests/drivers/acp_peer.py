@@ -54,6 +54,10 @@ class Peer:
         self.seen += step.observations
         return step.observations
 
+    @property
+    def native_session_id(self) -> str | None:
+        return self.driver.restore(self.dump).native_session_id
+
     def id_of(self, method: str) -> int:
         """The id of the newest request of that method."""
         return int(next(message["id"] for message in reversed(self.heard) if message.get("method") == method))

@@ -79,3 +79,18 @@ def test_the_session_of_another_is_not_opened_again_beside_it(peer: Peer) -> Non
     assert "another session" in only(ResumeRefused, second.replies("session/load", {})).reason
     second.order(SHARED)
     assert only(SessionOpened, second.replies("session/new", {"sessionId": "session-2"})).resumed is False
+
+
+def test_a_session_that_is_being_loaded_is_taken_for_all_others_of_the_process(peer: Peer) -> None:
+    peer.open(SHARED, loadSession=True)
+    again = StartSession("/srv/site", native_session_id="old", options={"shared": True})
+    first, second = peer.joined(1), peer.joined(2)
+    for one in (first, second):
+        one.order(again)
+    first.updates(text("what was said"), session="old")
+    assert first.replies("session/load", {}) == []
+    assert first.native_session_id == "old"
+    second.taken = {"old"}
+    only(ResumeRefused, second.replies("session/load", {}))
+    assert second.native_session_id is None
+    assert only(SessionOpened, first.replies("_perdure/settled", {})).native_session_id == "old"

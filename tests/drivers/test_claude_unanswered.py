@@ -38,6 +38,7 @@ def test_what_is_said_late_of_the_last_turn_is_no_answer_to_the_next_prompt(peer
         result(),
         IDLE | {"state": "running"},
         {"type": "system", "subtype": "hook_started"},
+        {"type": "system", "subtype": "status", "status": "compacting"},
         {"type": "control_request", "request_id": "r", "request": {"subtype": "can_use_tool", "tool_name": "Bash"}},
     ],
     ids=str,

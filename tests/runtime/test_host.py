@@ -164,3 +164,19 @@ async def test_an_agent_that_always_has_more_to_say_can_be_stopped(
     await sessions.abort(journal.state.id)
     await until_over(sessions, journal.state.id)
     assert journal.state.turn is not None and journal.state.turn.stop_reason == "cancelled"
+
+
+async def test_a_turn_that_is_kept_while_the_server_stops_is_left_to_the_next_one(
+    sessions: Sessions, store: HeldStore
+) -> None:
+    journal, _ = await sessions.create(Opening(agent="rehearsal-resume"))
+    store.going.clear()
+    store.asked.clear()
+    sending = asyncio.ensure_future(sessions.send(journal.state.id, Outgoing(text="say one")))
+    async with asyncio.timeout(WAIT_S):
+        await store.asked.wait()
+        await sessions.host.stop()
+        store.going.set()
+        await sending
+    assert journal.state.working
+    assert not sessions.host.runners

@@ -13,7 +13,7 @@ import pytest
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
-from perdure.core.errors import StoreError
+from perdure.core.errors import Refused, StoreError
 from perdure.core.history import take_over
 from perdure.core.observe import observe
 from perdure.core.session import create, decide
@@ -228,6 +228,17 @@ async def test_a_session_has_one_journal_while_anybody_holds_it(store: MeasuredS
     log.evict(-1)
     await say(journal, "more")
     assert log.journals == {"s": journal}
+
+
+async def test_a_session_that_was_erased_is_not_found_however_it_is_held(store: MeasuredStore) -> None:
+    journal = await working(store)
+    log = journal.log
+    log.evict(-1)
+    await say(journal, "more")
+    await store.erase("s", log.generation)
+    log.forget("s")
+    with pytest.raises(Refused):
+        await log.open("s")
 
 
 async def test_a_journal_that_nobody_holds_costs_no_memory(store: MeasuredStore) -> None:

@@ -48,6 +48,19 @@ describe("a stream", () => {
     stream.close();
   });
 
+  it("goes on where it was after an event that is in no log", async () => {
+    const stream = open();
+    await pass(100);
+    server.streams[0]!.send({ type: "turn_end" }, "41");
+    server.streams[0]!.send({ type: "session_erased" }, "");
+    await pass(100);
+    server.streams[0]!.end();
+    await pass(1_000);
+    expect(server.streams).toHaveLength(2);
+    expect(server.streams[1]!.position).toBe("41");
+    stream.close();
+  });
+
   it("takes a gap in time for a sleep, and asks anew", async () => {
     const stream = open();
     await pass(100);

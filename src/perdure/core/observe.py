@@ -64,6 +64,12 @@ def observe(
 ) -> Decision:
     """The events that an agent's facts lead to; none, if the launch is no longer the session's."""
     decision = Decision(state, world)
+    add_facts(decision, launch_id, observations, pid=pid)
+    return decision
+
+
+def add_facts(decision: Decision, launch_id: str, observations: Sequence[Any], *, pid: int | None = None) -> None:
+    """The same, as a part of a decision."""
     for fact in observations:
         attached = decision.state.attached
         if attached is None or attached.launch_id != launch_id:
@@ -76,7 +82,6 @@ def observe(
             _opened(decision, fact, pid)
         else:
             _HANDLERS[type(fact)](decision, fact)
-    return decision
 
 
 def _expected(turn: Turn) -> int:

@@ -5,7 +5,7 @@ one that is too long, digest.py.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -123,17 +123,27 @@ def compose(
     message: str,
     instructions: str = "",
     limit_tokens: int = DEFAULT_TOKENS,
+    commands: Collection[str] = (),
 ) -> Prompt:
     """What is sent to the agent: the message, and before it the `turns` that its own session does not hold. These are
     all of its view for a fresh one, and what it missed for another. Instructions go with each message, so that they
-    are never lost with a context. A command of the agent's own must stay at the beginning: nothing is put before it."""
+    are never lost with a context. A command of the agent's own must stay at the beginning: nothing is put before it;
+    `commands` are the names of those that are known."""
     assert history is not None or not turns, "an agent is told the turns that it does not hold"
     short = shorten(history.entries(turns), limit_tokens) if history is not None else Shortened([])
     notes = [instructions, ANTI_ECHO if context == "resumed" else ""]
-    notes = [note_of(short), *([] if _COMMAND.match(message) else notes)]
+    notes = [note_of(short), *([] if _is_command(message, commands) else notes)]
     note = "\n\n".join(part for part in notes if part)
     kind: Kind = "transcript" if context == "fresh" else "catch-up"
     return Prompt(wrap(short.entries, message, note=note, kind=kind), short)
+
+
+def _is_command(message: str, known: Collection[str]) -> bool:
+    if not message.startswith("/"):
+        return False
+    # Some are in folders: `/nested/review` is one only if the agent says so.
+    name = message[1:].split(maxsplit=1)
+    return _COMMAND.match(message) is not None or (bool(name) and name[0] in known)
 
 
 def markdown(title: str, history: History, turns: Iterable[int]) -> str:

@@ -49,7 +49,7 @@ class Attachment:
         """(turn, size of `in` before its prompt was written) of the last prompt, while this server knows it."""
         self._unanswered: tuple[int, float] | None = None
         """(turn, the time) when a prompt was first seen to be without an answer."""
-        self._behind: tuple[int, float] | None = None
+        self.behind: tuple[int, float] | None = None
         """(the size of the output, the time) when it was first asked whether all of it was read."""
         self._framer = LineFramer(offset)
         self._overlong = 0
@@ -118,12 +118,12 @@ class Attachment:
     def has_read_all(self, now: float) -> bool:
         """Whether all is read that was written when this was first asked, as far as that can be done in a moment: an
         agent that talks on never lets one come to its end."""
-        if self._behind is None:
-            self._behind = (self.launch.out_size() if self.launch is not None else 0, now)
-        size, since = self._behind
+        if self.behind is None:
+            self.behind = (self.launch.out_size() if self.launch is not None else 0, now)
+        size, since = self.behind
         if self._framer.position < size and now - since < CATCH_UP_S:
             return False
-        self._behind = None
+        self.behind = None
         return True
 
     def unanswered_s(self, now: float) -> float:

@@ -17,6 +17,7 @@ from perdure.core.errors import Refused
 from perdure.core.history import Gathered, take_over
 from perdure.core.scope import missing, turns_of
 from perdure.core.session import busy, create
+from perdure.core.state import Session
 from perdure.core.transcript import markdown
 from perdure.core.turns import plan_turn
 from perdure.core.view import public_turn
@@ -189,15 +190,13 @@ class Histories:
         """What the next turn would do, and why, without doing it."""
         journal = await self._log.open(session_id)
         agent = agent or journal.state.agent
+        _check_idle(journal.state)
+        self._sessions.agents.settings(agent)
         # What is not known of its program is asked first, as the turn would. One that can't be started is planned too.
         with contextlib.suppress(Refused):
             await self._sessions.agents.ready(agent)
         state = journal.state
-        if state.phase == "ended":
-            raise Refused("session_ended", f"The session has ended ({state.status}). Start a new one.", state="ended")
-        if state.working:
-            raise busy(state)
-        self._sessions.agents.settings(agent)
+        _check_idle(state)
         world = self._host.world(state)
         plan = plan_turn(state, agent, fresh, world)
         untold = missing(state.visible, agent, world.scope, plan.seen)
@@ -252,3 +251,10 @@ class Histories:
         history, state = await self._host.history(session_id, from_turn), journal.state
         turns = [number for number in turns_of(state.visible) if number >= from_turn]
         return await asyncio.to_thread(markdown, state.title, history, turns)
+
+
+def _check_idle(state: Session) -> None:
+    if state.phase == "ended":
+        raise Refused("session_ended", f"The session has ended ({state.status}). Start a new one.", state="ended")
+    if state.working:
+        raise busy(state)

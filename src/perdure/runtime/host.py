@@ -70,6 +70,7 @@ class Host:
         self.retiring = Retiring(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._install_id = ""
+        self._stopping = False
         self.slots = Slots(self)
         self.sharing = Sharing()
         self.clocks = Clocks(self)
@@ -218,6 +219,7 @@ class Host:
                     await asyncio.sleep(0.01)
         except TimeoutError:
             logger.warning("some agents did not end in time; their keepers go on ending them")
+        self._stopping = True
         for runner in list(self.runners.values()):
             # All at once: one may wait for what another holds.
             runner.stopping = True
@@ -339,14 +341,8 @@ class Host:
         return f"{self._install_id}-{secrets.token_hex(6)}"
 
     def orders(self, journal: Journal) -> Orders:
-        return Orders(
-            journal,
-            self.history,
-            self.start_defaults,
-            self.instructions,
-            self.transcript_tokens,
-            self.enclosures.shown,
-        )
+        given = (self.history, self.start_defaults, self.instructions, self.transcript_tokens, self.enclosures.shown)
+        return Orders(journal, *given)
 
     # Runners -------------------------------------------------------------------------------------------------------
 
@@ -363,7 +359,8 @@ class Host:
             self._make_runner(journal, prewarm=True).start()
 
     def ensure_runner(self, journal: Journal) -> None:
-        if journal.state.id not in self.runners and journal.state.working:
+        # A turn that was recorded while the server stops is begun by the next one.
+        if not self._stopping and journal.state.id not in self.runners and journal.state.working:
             self._make_runner(journal).start()
 
     def left(self, attachment: Attachment) -> None:

@@ -146,7 +146,7 @@ class Journal:
             self._publish(events, step.events, first)
         for event in events:
             if isinstance(event, ev.TurnEnd) and first > 1:
-                self.log.turn_ended(self.state.id, began_after)
+                self.log.on_turn_ended(self.state.id, began_after)
         return first
 
     def _step(self, decision: Decision, checkpoint: Checkpoint | None, receipt: Receipt | None) -> Append:
@@ -190,7 +190,7 @@ class Journal:
         self.touched = time.monotonic()
         if not events:
             return
-        self.log.journals.setdefault(self.state.id, self)
+        self.log.hold(self)
         self.last_event_at = self.log.now()
         self.happened_at = events[-1].at
         decisive: list[tuple[int, ev.Event]] = []
@@ -307,8 +307,7 @@ class Log:
         self.epoch = 0
         self.given_twice: set[tuple[str, str]] = set()
         """(program, native session id) that several have: nobody may open these again."""
-        self._stamped_second = -1
-        self._stamped = ""
+        self._stamped_second, self._stamped = -1, ""
         self.journals: dict[str, Journal] = {}
         self._let_go: weakref.WeakValueDictionary[str, Journal] = weakref.WeakValueDictionary()
         """Those that somebody may still hold: two of one session would not hear of each other."""
@@ -316,7 +315,7 @@ class Log:
         self.erased = Erased()
         self.wakeups = wakeups or LocalWakeups()
         self.wakeups.listen(self._changed)
-        self.on_turn_ended: Callable[[str, int], None] | None = None
+        self.on_turn_ended: Callable[[str, int], None] = lambda session_id, began_after: None
         self._loading: dict[str, asyncio.Task[Journal | None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -357,9 +356,9 @@ class Log:
 
     async def open(self, session_id: str) -> Journal:
         """The session's journal, read from the store if it is not in memory."""
-        journal = self.journals.get(session_id) or self._let_go.pop(session_id, None)
+        journal = self.journals.get(session_id) or self._let_go.get(session_id)
         if journal is not None:
-            self.journals[session_id] = journal
+            self.hold(journal)
             journal.touched = time.monotonic()
             return journal
         task = self._loading.get(session_id)
@@ -370,6 +369,16 @@ class Log:
         if loaded is None:
             raise Refused("not_found", f"There is no session {session_id}.")
         return loaded
+
+    def hold(self, journal: Journal) -> None:
+        self.journals.setdefault(journal.state.id, journal)
+        self._let_go.pop(journal.state.id, None)
+
+    def forget(self, session_id: str) -> None:
+        self.journals.pop(session_id, None)
+        self._let_go.pop(session_id, None)
+        self.erased.add(session_id)
+        self.wakeups.announce(session_id)
 
     async def _load_into_memory(self, session_id: str) -> Journal | None:
         try:
@@ -422,11 +431,6 @@ class Log:
             # Not known is taken for yes: their agents are told the conversation, which is never wrong.
             logger.warning("native sessions could not be compared: %s", error)
             self.given_twice |= {(native.program, native.native_session_id) for native in given}
-
-    def turn_ended(self, session_id: str, began_after: int) -> None:
-        """A turn whose events come after this position is over."""
-        if self.on_turn_ended is not None:
-            self.on_turn_ended(session_id, began_after)
 
     def _changed(self, _: str) -> None:
         for watcher in list(self.change_watchers):

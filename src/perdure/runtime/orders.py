@@ -86,7 +86,8 @@ class Orders:
     async def composed(self, agent: str, context: str, untold: list[int], message: str) -> Prompt:
         """What an agent is sent that has not been told these turns."""
         state = self._journal.state
-        given = (message, self._instructions(state), self._budget(state, agent))
+        commands = [str(command.get("name", "")) for command in state.commands]
+        given = (message, self._instructions(state), self._budget(state, agent), commands)
         if not untold:
             return compose(context, None, untold, *given)
         history = await self._history(state.id, untold[0], untold[-1])

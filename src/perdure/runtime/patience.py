@@ -4,7 +4,6 @@ compared here.
 Above: the runner, which does it. Below: nothing but the session's state and the settings.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 from perdure.config import ServerSettings
@@ -31,14 +30,12 @@ class Patience:
         self.kill_reason = reason or self.kill_reason
         self._killed_at = now if self._killed_at is None else self._killed_at
 
-    def over(
-        self, state: Session, now: float, heard_all: Callable[[float], bool]
-    ) -> Literal["cancel", "kill", "kill_keeper"] | None:
-        """What is due: ask once more, end it, or end what should have ended it. Each is said once. `heard_all`: whether
-        what it had said when the time was over is known, as it may be that it has stopped."""
+    def is_over(self, state: Session, now: float) -> bool:
         wait_s = self.wait_s(state, now)
-        if wait_s is None or wait_s > MARGIN_S or not heard_all(now):
-            return None
+        return wait_s is not None and wait_s <= MARGIN_S
+
+    def next_step(self, state: Session, now: float) -> Literal["cancel", "kill", "kill_keeper"]:
+        """What is due: ask once more, end it, or end what should have ended it. Each is said once."""
         if self._killed_at is not None:
             self._given_up = True
             return "kill_keeper"

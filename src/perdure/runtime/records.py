@@ -108,8 +108,12 @@ def listed(decision: Decision, event_count: int, view: TurnView) -> Listed:
 
 def last_line(view: TurnView, events: Iterable[ev.Event]) -> str:
     """The end of what was last said, on one line. `events` are not in the view yet."""
-    texts = (part for part in view.parts if isinstance(part, TextPart) and part.kind == "text")
-    pieces = [(view.turn, part.block, part.text()) for part in texts]
+    pieces: list[tuple[int | None, int, str]] = []
+    size = 0
+    for part in reversed(view.parts):
+        if isinstance(part, TextPart) and part.kind == "text" and size <= 4 * LAST_LINE_CHARS:
+            pieces.insert(0, (view.turn, part.block, part.text()))
+            size += len(pieces[0][2])
     for event in events:
         if isinstance(event, ev.AssistantText):
             pieces.append((event.turn, event.block, event.delta))

@@ -320,7 +320,7 @@ class Runner:
             checkpoint = attachment.checkpoint(start.lines)
             try:
                 await self.journal.record(
-                    lambda state: decide(state, start.record, self.host.world(state)), checkpoint=checkpoint
+                    lambda state: start.decide(state, self.host.world(state)), checkpoint=checkpoint
                 )
             except BaseException as error:
                 attachment.input.total -= len(start.lines)
@@ -334,14 +334,13 @@ class Runner:
                 return
             self.attachment = attachment
             self._patience, self._long_orphan = Patience(self.host.settings, self.host.log.now()), False
+            self._notice(start.told)
             if attachment.launch is None:
                 await self._spawn(attachment, start.command, start.lines)
             else:
                 await self._write(attachment, attachment.launch, start.lines, checkpoint.input_total)
                 await self._connect()
                 attachment.phase = "live"
-        if start.told and self.attachment is attachment:
-            await self._commit(attachment, start.told, [])
 
     async def _spawn(self, attachment: Attachment, command: Command, lines: list[bytes]) -> None:
         folder = f"{self.host.launches_root / attachment.launch_id}/"
@@ -431,14 +430,17 @@ class Runner:
     async def _escalate(self, attachment: Attachment) -> bool:
         """An agent that does not stop when asked is asked again, then made to; one that never opens likewise. A keeper
         that hangs can't do it, and is ended with its agent."""
-        state = self.journal.state
-        due = None
-        if attachment.launch is not None:
-            due = self._patience.over(state, self.host.log.now(), attachment.has_read_all)
+        state, now = self.journal.state, self.host.log.now()
+        if attachment.launch is None or not self._patience.is_over(state, now):
+            attachment.behind = None
+            return False
+        if not attachment.has_read_all(now):
+            return False  # it may have stopped
+        due = self._patience.next_step(state, now)
         if due == "kill":
             self._end(attachment)
             return True
-        if due == "kill_keeper" and attachment.launch is not None:
+        if due == "kill_keeper":
             logger.warning("the keeper of launch %s does not end its agent; ending both", attachment.launch_id)
             attachment.launch.kill_keeper()
         elif due == "cancel" and state.turn is not None:

@@ -296,10 +296,12 @@ class Sessions:
         await self.host.let_go(session_id)
         for viewer in list(journal.viewers):
             viewer.wake()
-        self.log.journals.pop(session_id, None)
+        await self.log.shielded(self._forget(journal))
+
+    async def _forget(self, journal: Journal) -> None:
+        session_id = journal.state.id
         await self.log.store.erase(session_id, self.log.generation)
-        self.log.erased.add(session_id)
-        self.log.wakeups.announce(session_id)
+        self.log.forget(session_id)
         await self.workspaces.erase(session_id, journal.state.workdir)
         await asyncio.to_thread(self.host.enclosures.erase, session_id)
 

@@ -8,7 +8,9 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perdure.core import commands as cmd
+from perdure.core.decision import Decision, World
 from perdure.core.errors import Refused
+from perdure.core.observe import add_facts
 from perdure.core.session import decide
 from perdure.core.state import Session
 from perdure.drivers import DRIVERS
@@ -30,6 +32,12 @@ class Start(NamedTuple):
     lines: list[bytes]
     told: list[Any]
     """What is known before anything is sent: a process that is there already may not be able to do it."""
+
+    def decide(self, state: Session, world: World) -> Decision:
+        """One step, so that a crash can't keep the launch and lose what was told."""
+        decision = decide(state, self.record, world)
+        add_facts(decision, self.attachment.launch_id, self.told)
+        return decision
 
 
 def _alone(host: "Host", journal: Journal, agent: str) -> Attachment:

@@ -113,8 +113,9 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
     // Read at once: the browser empties a list that was dropped or chosen when this event is over.
     const read = await readFiles([...files]).catch((error) => (say(sentence(error), true), []));
     changeFiles(draftKey, (now) => [...now, ...read]);
-    // What comes next is words about them; a phone's keyboard would hide what was chosen.
-    if (!isPhone()) area.current?.focus();
+    // What comes next is words about them, unless one has gone elsewhere; a phone's keyboard would hide what was chosen.
+    const here = document.activeElement === document.body || area.current?.parentElement?.contains(document.activeElement);
+    if (here && !isPhone()) area.current?.focus();
   };
 
   const keys = (event: React.KeyboardEvent<HTMLTextAreaElement>) => {

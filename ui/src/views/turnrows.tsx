@@ -55,7 +55,8 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
   const keys = (event: React.KeyboardEvent) => {
     if (event.key !== "Escape" || event.nativeEvent.isComposing) return;
     event.stopPropagation();
-    setEditing(null);
+    // What was written anew is given up by its button, not by a key that was meant for something else.
+    if (editing === message.text) setEditing(null);
   };
   return (
     <article aria-label={`${byItself ? "Begun by the agent" : "Your message"}, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line px-3 py-2 ${turn.rewound ? "" : "bg-raised"}`}>

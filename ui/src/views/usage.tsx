@@ -121,7 +121,7 @@ function Measure({ name, value, show, axis, by, series, groups, others }: Measur
   return (
     <section aria-label={name}>
       <h2 className="mb-1 text-sm font-semibold">{name}</h2>
-      {groups.every((group) => value(group) === 0) ? <p className="py-4 text-sm text-quiet">No agent reported this in the time shown.</p> : <Plot axis={axis} lines={lines} show={show} label={`${name} per day`} />}
+      {[...groups, ...others].every((group) => value(group) === 0) ? <p className="py-4 text-sm text-quiet">No agent reported this in the time shown.</p> : <Plot axis={axis} lines={lines} show={show} label={`${name} per day`} />}
       <table className="mt-2 w-full text-sm">
         <caption className="sr-only">{name} by {by}</caption>
         <thead className="sr-only"><tr><th scope="col">{by}</th><th scope="col">{name}</th></tr></thead>

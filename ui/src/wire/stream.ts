@@ -155,7 +155,8 @@ export class Stream {
       const frames = framer.add(decoder.decode(value, { stream: true }));
       if (!frames.length) continue;
       const events = frames.map((frame) => JSON.parse(frame.data) as Event);
-      this.position = frames[frames.length - 1]!.id;
+      // One without a number is in no log: after it the position is what it was.
+      for (const frame of frames) if (frame.id) this.position = frame.id;
       this.listener.events(events);
     }
   }

@@ -115,7 +115,7 @@ class Opening:
             # After a load gemini goes on with its replay beyond the reply, and reads its next request when that is
             # done: the answer to one that means nothing marks the end of what the new turn must not be given. Until
             # then the session is not open: an agent that never answers is not waited for any longer than that.
-            state.loaded = result
+            state.loaded, state.session_id = result, native
             self._out.request(SETTLE_METHOD, {})
         else:
             self._opened(native, result, resumed=True)
@@ -123,6 +123,8 @@ class Opening:
     def settled(self) -> None:
         """The replay of a load is over. An agent that says yes to any id has shown nothing."""
         state = self._state
+        if state.phase != "opening":
+            return
         loaded, state.loaded = state.loaded, {}
         if state.replayed and state.order is not None and state.order.native_session_id is not None:
             self._opened(state.order.native_session_id, loaded, resumed=True)
@@ -188,7 +190,7 @@ class Opening:
         )
 
     def _refuse(self, reason: str) -> None:
-        self._state.phase = "ready"
+        self._state.phase, self._state.session_id = "ready", None
         self._state.held.clear()
         self._out.emit(ResumeRefused(reason))
 

@@ -198,6 +198,8 @@ class ClaudeConversation:
                 self._turns.begun()
             case "status":
                 self._choosing.mode_is(message.get("permissionMode"))
+                if message.get("status"):
+                    self._turns.begun()
             case "api_retry":
                 self._retrying(message)
             case "session_state_changed":
