@@ -32,7 +32,8 @@ class Play:
         self.session = server.create(agent=FAMILIES[script.AGENTS[0]])
         self.shown: list[Shown] = []
         self.count = 0
-        self.may_fail = False
+        self.poisoned: set[str] = set()
+        """Agents whose own session was poisoned, each of which may fail once."""
 
     def play(self, steps: list[script.Step]) -> None:
         for step in steps:
@@ -88,7 +89,8 @@ class Play:
                 body["text"] = text = f"say again {self.count}\nrecall"
             taken = self.server.post(f"/api/sessions/{self.session}/retry", body, expect=202)
             del self.shown[index:]
-            self._over(taken["turn"], text, "well")
+            # What poisons a session does so again.
+            self._over(taken["turn"], text, "poison" if "poison" in text.split("\n") else "well")
             assert self._turns()[taken["turn"]]["context"] == "fresh"
 
     def _suspend(self, _: script.Suspend) -> None:
@@ -125,11 +127,10 @@ class Play:
             held = [json.loads(line[2:]) for line in said.split("\n") if line.startswith("- ")]
             self._same([turn.message for turn in self.shown], held, turn)
         elif turn["stop_reason"] == "failed" and ending != "crashed":
-            # Only a session that was poisoned may do that, and only once.
-            assert self.may_fail, (turn, self.server.log_tail())
-            self.may_fail = False
+            assert turn["agent"] in self.poisoned, (turn, self.server.log_tail())
+            self.poisoned.discard(turn["agent"])
         if ending == "poison" and turn["stop_reason"] == "end_turn":
-            self.may_fail = True
+            self.poisoned.add(turn["agent"])
 
     def _recite(self) -> None:
         """All that the agent holds, messages and answers, is all that people see."""
@@ -140,7 +141,7 @@ class Play:
             if turn["stop_reason"] == "end_turn":
                 break
             self.shown.append(Shown(taken["turn"], "recite", False))
-            assert self.may_fail, turn
+            assert turn["agent"] in self.poisoned, turn
         history = History()
         for event in self.server.log(self.session):
             history.fold(ev.decode(json.dumps(event).encode()))
