@@ -54,6 +54,18 @@ def test_a_turn_that_is_cancelled_before_the_agent_showed_anything_may_be_forgot
     assert not only(TurnFinished, peer.ends("cancelled")).forgotten
 
 
+def test_a_warning_does_not_show_that_the_agent_has_taken_the_message_in() -> None:
+    peer = opened("codex")
+    peer.prompt()
+    peer.updates(text("Warning: no metadata for this model.\n\n"))
+    peer.order(CancelTurn(1))
+    assert only(TurnFinished, peer.ends("cancelled")).forgotten
+    peer.prompt(2)
+    peer.updates(text("Warning: no metadata for this model.\n\n"), text("Well"))
+    peer.order(CancelTurn(2))
+    assert not only(TurnFinished, peer.ends("cancelled")).forgotten
+
+
 def test_a_turn_that_nobody_cancelled_is_forgotten_unless_a_refusal_ended_it() -> None:
     peer = opened("another")
     peer.prompt()

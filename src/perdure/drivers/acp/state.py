@@ -50,6 +50,8 @@ class Running(Struct, omit_defaults=True):
     block: int = -1
     block_kind: str = ""
     block_message: str | int | None = None
+    warned_only: bool = True
+    """It has said nothing yet but warnings, which codex gives before it takes the message in."""
 
 
 IDS_OF_A_MEMBER = 10**9

@@ -23,6 +23,8 @@ STALE_TOOLS_MAX = 256
 FORGET_CANCELLED = ("gemini-cli",)
 """Agents whose own session drops a message whose turn was cancelled, with what was answered to it."""
 
+WARNING = "Warning: "
+
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end_turn",
     "max_tokens": "max_turns",
@@ -141,7 +143,7 @@ class Turns:
         """Whether a cancelled turn may be missing in the agent's own session, or spoil it."""
         # Before their first sign codex, copilot and qwen may not have taken the message yet, and hermes joins it with
         # the next one, so that its model would do what was cancelled.
-        unseen = running.block < 0 and not running.tools
+        unseen = running.warned_only and not running.tools
         # One that nobody cancelled and that asked for nothing was cut off: qwen says so while it is being killed.
         cut_off = not running.cancelled and not running.answered
         return unseen or cut_off or self._state.agent_name in FORGET_CANCELLED
@@ -164,6 +166,7 @@ class Turns:
             if chunk.kind != running.block_kind or chunk.message_id != running.block_message:
                 running.block += 1
                 running.block_kind, running.block_message = chunk.kind, chunk.message_id
+            running.warned_only = running.warned_only and text.startswith(WARNING)
             self._out.say(chunk.kind == "agent_thought_chunk", running.turn, running.block, text)
         else:
             # qwen ends with an empty piece that carries the turn's usage.
