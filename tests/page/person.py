@@ -17,13 +17,13 @@ AGAIN_MS = 3_000
 TRIES = 10
 # What a browser says of itself when a server is away or refuses; the page is judged by what it shows then.
 EXPECTED = re.compile(r"Failed to load resource|ERR_CONNECTION_REFUSED|net::ERR|Password forms should")
-# A wheel turns first and the page scrolls a frame or more later.
+# A wheel turns first; the page scrolls a frame or more later, smoothly, and on a busy machine in fits and starts.
 STANDS = """(element) => new Promise((resolve) => {
-  let [before, frames] = [NaN, 0];
+  let [before, frames, since] = [NaN, 0, 0];
   const look = () => {
-    frames = element.scrollTop === before ? frames + 1 : 0;
-    before = element.scrollTop;
-    if (frames > 5) resolve();
+    if (element.scrollTop !== before) [before, frames, since] = [element.scrollTop, 0, performance.now()];
+    frames += 1;
+    if (frames > 5 && performance.now() - since > 700) resolve();
     else requestAnimationFrame(look);
   };
   look();
