@@ -195,23 +195,24 @@ def test_what_an_agent_began_by_itself_is_not_told_as_said_by_the_user() -> None
     assert "## 1. You" in page and "## 2. You" not in page and "## 2. Begun by the agent" in page
 
 
-def test_people_read_that_an_answer_was_interrupted() -> None:
+def interrupted(message: str, said: str) -> Stage:
+    """A session whose first turn was cancelled when so much was said."""
     stage = Stage()
-    stage.send("one")
+    stage.send(message)
     stage.open()
-    stage.see(ev.AssistantText(turn=1, block=0, delta="half an ans"))
+    stage.see(ev.AssistantText(turn=1, block=0, delta=said))
     stage.do(cmd.AbortTurn("person"))
     stage.finish("cancelled")
+    return stage
+
+
+def test_people_read_that_an_answer_was_interrupted() -> None:
+    stage = interrupted("one", "half an ans")
     assert f"*({CUT_OFF['cancelled']})*" in markdown("", folded(stage), [1]).splitlines()
 
 
 def test_an_agent_that_was_interrupted_is_not_told_that_its_work_is_done() -> None:
-    stage = Stage()
-    stage.send("write it all")
-    stage.open()
-    stage.see(ev.AssistantText(turn=1, block=0, delta="I will write three files."))
-    stage.do(cmd.AbortTurn("person"))
-    stage.finish("cancelled")
+    stage = interrupted("write it all", "I will write three files.")
     stage.do(cmd.DetachAgent("idle_timeout"))
     stage.send("go on")
     assert stage.state.turn is not None and stage.state.turn.context == "resumed"

@@ -8,6 +8,7 @@ to the same. `python -m tests.drivers.claude_captures` writes what is observed, 
 
 import gzip
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ RESUMES = (
     *("146-", "148-", "149-", "160-", "161-", "162-", "164-"),
 )
 SHOWN_CHARS = 100
+RECORDED_IN = re.compile(r"/srv/(?!site\b)\w+")
+"""The folders of the recordings; ours is /srv/site."""
 
 Json = dict[str, Any]
 
@@ -239,7 +242,7 @@ def scenarios(per_turn: bool = False) -> list[Scenario]:
 
 def summary(seen: list[Observation]) -> list[str]:
     """What was observed, a line each, short enough to be read and exact enough to be compared."""
-    return [f"{_label(one)} {_told(one)}".rstrip() for one in joined(seen)]
+    return [RECORDED_IN.sub("{folder}", f"{_label(one)} {_told(one)}".rstrip()) for one in joined(seen)]
 
 
 def _label(one: Observation) -> str:

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-WAIT_LIMIT_S = 30.0
+from tests.rehearsal.listener import WAIT_LIMIT_S, Listener
+
 SOURCE = Path(__file__).parents[2] / "src"
 STREAMS = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 PARTIAL = (*STREAMS, "--include-partial-messages")
@@ -49,7 +50,7 @@ def kinds(lines: list[Line]) -> list[str]:
     return found
 
 
-class Host:
+class Host(Listener):
     """One process. Used with `with`, which kills what is still there."""
 
     def __init__(self, folder: Path, workdir: Path, *flags: str, **more: str) -> None:
@@ -114,13 +115,6 @@ class Host:
                 yield message
             else:
                 self.noise.append(line)
-
-    def _next_line(self, deadline: float) -> bytes | None:
-        try:
-            return self._lines.get(timeout=max(0.001, deadline - time.monotonic()))
-        except queue.Empty:
-            last, code = self.seen[-5:], self.process.poll()
-            raise AssertionError(f"not within {WAIT_LIMIT_S} s; the last was {last}, exit code {code}") from None
 
     def until(self, wanted: Callable[[Line], bool]) -> Line:
         for line in self.lines():

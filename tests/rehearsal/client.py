@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WAIT_LIMIT_S = 30.0
+from tests.rehearsal.listener import WAIT_LIMIT_S, Listener
+
 Message = dict[str, Any]
 
 
-class Client:
+class Client(Listener):
     def __init__(self, folder: Path, workdir: Path) -> None:
         self.workdir = workdir
         self.noise: list[bytes] = []
@@ -83,13 +84,6 @@ class Client:
             self.seen.append(message)
             if wanted(message):
                 return message
-
-    def _next_line(self, deadline: float) -> bytes | None:
-        try:
-            return self._lines.get(timeout=max(0.001, deadline - time.monotonic()))
-        except queue.Empty:
-            last, code = self.seen[-5:], self.process.poll()
-            raise AssertionError(f"not within {WAIT_LIMIT_S} s; the last was {last}, exit code {code}") from None
 
     def reply_to(self, request_id: int) -> Message:
         return self.receive(lambda message: message.get("id") == request_id and "method" not in message)

@@ -11,8 +11,9 @@ import pytest
 
 from perdure.core.transcript_text import Entry, wrap
 from tests.harness import is_loaded
-from tests.rehearsal.client import WAIT_LIMIT_S, Client
+from tests.rehearsal.client import Client
 from tests.rehearsal.conftest import Launch
+from tests.rehearsal.listener import WAIT_LIMIT_S
 
 FLOOD_DELTAS = 100_000
 

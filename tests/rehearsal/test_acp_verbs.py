@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.rehearsal.client import WAIT_LIMIT_S, Client
+from tests.rehearsal.client import Client
 from tests.rehearsal.conftest import Launch
+from tests.rehearsal.listener import WAIT_LIMIT_S
 
 
 def test_a_message_without_verbs_gets_a_friendly_answer(agent: Client) -> None:

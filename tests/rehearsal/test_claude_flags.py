@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from perdure.rehearsal.claude_flags import BadFlags, Flags, check, parse
-from tests.rehearsal.claude_client import STREAMS, WAIT_LIMIT_S, command, environment
+from tests.rehearsal.claude_client import STREAMS, command, environment
+from tests.rehearsal.listener import WAIT_LIMIT_S
 
 VALID = Flags(print_mode=True)
 INPUT_CHOICES = "Allowed choices are text, stream-json."

@@ -15,13 +15,13 @@ from tests.rehearsal.claude_client import (
     DRIVEN,
     PARTIAL,
     STREAMS,
-    WAIT_LIMIT_S,
     Host,
     Line,
     command,
     environment,
     kinds,
 )
+from tests.rehearsal.listener import WAIT_LIMIT_S
 
 Launch = Callable[..., Host]
 

@@ -1,0 +1,23 @@
+"""Waiting for the next line of an agent, no longer than a test may, and saying what was there if none comes."""
+
+import queue
+import subprocess
+import time
+from typing import Any
+
+WAIT_LIMIT_S = 30.0
+
+
+class Listener:
+    """What a client of either protocol has in common: lines that a thread of it reads."""
+
+    process: subprocess.Popen[bytes]
+    seen: list[dict[str, Any]]
+    _lines: "queue.Queue[bytes | None]"
+
+    def _next_line(self, deadline: float) -> bytes | None:
+        try:
+            return self._lines.get(timeout=max(0.001, deadline - time.monotonic()))
+        except queue.Empty:
+            last, code = self.seen[-5:], self.process.poll()
+            raise AssertionError(f"not within {WAIT_LIMIT_S} s; the last was {last}, exit code {code}") from None
