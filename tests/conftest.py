@@ -9,12 +9,16 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
+
+from tests import sizes
+from tests.harness import SharedServers
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / ".agents"
@@ -78,6 +82,14 @@ def real_agent() -> Callable[[str], RealAgent]:
     return installed
 
 
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]:
+    """Servers that the tests of this run share, one after the other."""
+    shared = SharedServers(tmp_path_factory.mktemp("shared"))
+    yield shared
+    shared.close()
+
+
 @pytest.fixture(autouse=True)
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own PERDURE_... settings and token must not reach the servers that tests start."""
@@ -85,11 +97,45 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+# The fast run: what a contributor waits for before each commit. ---------------------------------------------------
+
+WHOLE_SYSTEM = ("end_to_end", "conversations", "continuity")
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def kind_left_out(item: pytest.Item) -> str | None:
+    """Why a test is not part of the fast run, as a kind that is counted; None if it is."""
+    fixtures = getattr(item, "fixturenames", ())
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    if item.get_closest_marker("slow"):
+        return "slow"
+    if "real_agent" in fixtures or any(getattr(one, "real", False) for one in parameters):
+        return "with real agents"
+    if "browser" in fixtures:
+        return "in a browser"
+    if item.get_closest_marker("smoke"):
+        return None
+    if item.get_closest_marker("full") or item.path.relative_to(ROOT / "tests").parts[0] in WHOLE_SYSTEM:
+        return "of the whole system"
+    return None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="leave out what needs agents or a browser, or takes long")
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = Counter()
+    if config.getoption("--fast"):
+        os.environ[sizes.FAST] = "1"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fast"):
+        kinds = [(item, kind_left_out(item)) for item in items]
+        items[:] = [item for item, kind in kinds if kind is None]
+        config.stash[LEFT_OUT].update(kind for _, kind in kinds if kind is not None)
     for item in items:
         if item.get_closest_marker("slow") and not config.getoption("--slow"):
             item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
@@ -98,3 +144,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 reason = lack(thing)
                 if reason:
                     item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker passes on what it left out: the process that writes the summary collects no tests."""
+    if hasattr(session.config, "workeroutput"):
+        left_out = session.config.stash[LEFT_OUT]
+        session.config.workeroutput["left_out"] = dict(left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    # Every worker collects, and so leaves out, the same.
+    left_out: Counter[str] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+    node.config.stash[LEFT_OUT] = left_out
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left_out = config.stash[LEFT_OUT]
+    if left_out:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.most_common())
+        terminalreporter.section("left out of the fast run")
+        terminalreporter.line(f"{left_out.total()} tests: {kinds}. Run them with ./run test --all (slow ones: --slow).")

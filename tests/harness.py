@@ -1,5 +1,6 @@
 """A real server as a child process, and the means to talk to it, watch it and kill it. Every wait is bounded."""
 
+import contextlib
 import json
 import os
 import select
@@ -10,14 +11,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 
 WAIT_S = 30.0
 START_S = 60.0
+MOST_FREE_SERVERS = 3
 SOURCE = str(Path(__file__).resolve().parent.parent / "src")
+NO_LIMITS = "[server]\nslots = 0\nproject_slots = 0\nagent = 'rehearsal'\n"
+"""As many sessions as a test wants, and the rehearsal agent whatever else is installed here."""
+
+Kind = TypeVar("Kind", bound="LiveServer")
 
 
 def eventually(look: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = WAIT_S) -> Any:
@@ -42,10 +48,14 @@ def is_loaded() -> bool:
 class LiveServer:
     """`perdure serve` on a free port. May be killed and started again on the same data."""
 
+    given_token: str | None = "test-token"
+    """None: the server makes one and keeps it in its data directory."""
+
     def __init__(self, data: Path, config: str = "", env: dict[str, str] | None = None) -> None:
         self.data = data
-        self.data.mkdir(parents=True, exist_ok=True)
+        self.config = config
         if config:
+            data.mkdir(parents=True, exist_ok=True)
             (data / "perdure.toml").write_text(config)
         self._env = env or {}
         self.process: subprocess.Popen[bytes] | None = None
@@ -54,15 +64,25 @@ class LiveServer:
         self.errors = data / "server.log"
         self.http: httpx2.Client = httpx2.Client()
 
-    def start(self, port: int | None = None) -> "LiveServer":
-        environment = {**os.environ, "PYTHONPATH": SOURCE, "PERDURE_TOKEN": "test-token", **self._env}
-        environment.pop("PERDURE_DATA", None)
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the server is started with."""
+        token = {} if self.given_token is None else {"PERDURE_TOKEN": self.given_token}
+        return {**os.environ, "PYTHONPATH": SOURCE, **token, **self._env}
+
+    @property
+    def token(self) -> str:
+        return self.given_token or (self.data / "token").read_text().strip()
+
+    def start(self, port: int | None = None) -> Self:
+        self.data.mkdir(parents=True, exist_ok=True)
         with self.errors.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "perdure", "serve", "--port", str(port or 0), "--data", str(self.data)],
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=environment,
+                env=self.environment,
                 start_new_session=True,
             )
         line = self._first_line()
@@ -70,7 +90,7 @@ class LiveServer:
         self.port = urlsplit(self.url).port or 0
         self.http.close()
         self.http = httpx2.Client(
-            base_url=self.url, headers={"authorization": "Bearer test-token"}, timeout=WAIT_S, trust_env=False
+            base_url=self.url, headers={"authorization": f"Bearer {self.token}"}, timeout=WAIT_S, trust_env=False
         )
         return self
 
@@ -127,6 +147,38 @@ class LiveServer:
             if f"Port {self.port} on" not in str(error):
                 raise
             self.start()
+
+    def finish(self) -> None:
+        """Stop every session, then the server; fail if a process is left."""
+        if self.process is None:
+            self.start()
+        for session in self.get("/api/sessions?limit=1000&status=running")["sessions"]:
+            self.post(f"/api/sessions/{session['id']}/stop")
+        self.stop()
+        self.http.close()
+        none_left(self.data)
+
+    def clear(self) -> None:
+        """Erase every session and project and put the settings back: the next test finds an empty server."""
+        if self.process is None:
+            self.restart()
+        settings = self.data / "perdure.toml"
+        if (settings.read_text() if settings.exists() else "") != self.config:
+            settings.write_text(self.config)
+            self.post("/api/agents/reload", expect=200)
+        while sessions := self.get("/api/sessions?limit=1000")["sessions"]:
+            for session in sessions:
+                self.http.delete(f"/api/sessions/{session['id']}?purge=true").raise_for_status()
+        for project in self.get("/api/projects")["projects"]:
+            if f"[projects.{project['id']}]" not in self.config:
+                self.http.delete(f"/api/projects/{project['id']}").raise_for_status()
+        none_left(self.data)
+        os.truncate(self.errors, 0)
+
+    def add_agents(self, sections: str) -> None:
+        """Have these agents besides those of the configuration, until the server is cleared."""
+        (self.data / "perdure.toml").write_text(self.config + sections)
+        self.post("/api/agents/reload", expect=200)
 
     # Talking ---------------------------------------------------------------------------------------------------
 
@@ -204,6 +256,46 @@ class LiveServer:
 
     def stream(self, path: str, position: str | None = None) -> "Stream":
         return Stream(self, path, position)
+
+
+class SharedServers:
+    """Servers that tests borrow: started once for each configuration, and emptied after each test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._free: list[LiveServer] = []
+        self._made = 0
+
+    def borrow(self, kind: "type[Kind]", config: str) -> "Kind":
+        for server in self._free:
+            if type(server) is kind and server.config == config:
+                self._free.remove(server)
+                return server
+        self._made += 1
+        return kind(self._folder / f"server{self._made}" / "data", config).start()
+
+    def give_back(self, server: LiveServer) -> None:
+        """One that can't be emptied is not lent again, and fails the test that left it so."""
+        try:
+            server.clear()
+        except BaseException:
+            server.kill()
+            raise
+        self._free.append(server)
+        if len(self._free) > MOST_FREE_SERVERS:
+            self._free.pop(0).finish()
+
+    @contextlib.contextmanager
+    def borrowed(self, kind: "type[Kind]", config: str) -> "Iterator[Kind]":
+        server = self.borrow(kind, config)
+        try:
+            yield server
+        finally:
+            self.give_back(server)
+
+    def close(self) -> None:
+        while self._free:
+            self._free.pop().finish()
 
 
 class Stream:

@@ -30,8 +30,8 @@ def agent(tmp_path: Path) -> Path:
     "load",
     [
         Load(viewers=12, per_s=50, count=20),
-        Load(viewers=10, per_s=0, count=1000, light=True),
-        Load(viewers=3, per_s=50, count=20, sessions=3),
+        pytest.param(Load(viewers=10, per_s=0, count=1000, light=True), marks=pytest.mark.full),
+        pytest.param(Load(viewers=3, per_s=50, count=20, sessions=3), marks=pytest.mark.full),
     ],
     ids=["a crowd", "a burst", "several sessions"],
 )
@@ -50,6 +50,7 @@ def test_whatever_is_lost_or_doubled_is_a_row_that_fails_the_run(change: dict[st
     assert row.figure == streaming.WRONG and "MISSED" in row.verdict
 
 
+@pytest.mark.full
 @pytest.mark.needs("linux", "cc")
 def test_a_resting_server_is_measured(tmp_path: Path, agent: Path) -> None:
     rows = resting.starts(tmp_path, agent, True) + resting.idle_sessions(tmp_path, agent, True, count=3)
@@ -67,6 +68,7 @@ def test_a_long_session_written_by_the_machine_is_opened_by_a_server(tmp_path: P
             assert length * 0.9 <= events <= length * 1.1 + 10
 
 
+@pytest.mark.full
 @pytest.mark.needs("linux", "cc")
 def test_others_are_asked_how_long_they_wait_while_a_long_session_is_worked_on(tmp_path: Path, agent: Path) -> None:
     place = Subject(tmp_path / "long", agent)

@@ -21,6 +21,7 @@ def tree(folder: Path, **files: str) -> Path:
     return folder
 
 
+@pytest.mark.full  # as `./run check` says it too, beside the fast run
 @pytest.mark.parametrize("rule", tidy.RULES, ids=lambda rule: rule.__name__)
 def test_the_project_keeps(rule: object) -> None:
     assert callable(rule)

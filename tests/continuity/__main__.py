@@ -5,6 +5,7 @@ each; when all was, docs/continuity.md is written from that. The exit code is 0 
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from tests.continuity import table
 from tests.continuity.agents import AGENTS, Agent
 from tests.continuity.scenarios import SCENARIOS, Verdict, play
 from tests.continuity.stage import stage
+from tests.harness import SharedServers
 
 KEPT = FOLDER / "continuity"
 PAGE = ROOT / "docs" / "continuity.md"
@@ -28,7 +30,10 @@ def cell(agent: Agent, installed: RealAgent, event: str) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="perdure-") as folder:
         verdict = Verdict(False, "", "")
         try:
-            with stage(agent, installed, Path(folder)) as set_up:
+            with (
+                contextlib.closing(SharedServers(Path(folder) / "servers")) as servers,
+                stage(agent, installed, servers, Path(folder) / "stage") as set_up,
+            ):
                 verdict = play(set_up, event)
         except (AssertionError, OSError, httpx2.HTTPError) as error:
             detail = f"{type(error).__name__}: {error}"

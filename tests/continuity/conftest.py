@@ -1,4 +1,4 @@
-"""The stage of each test: a real agent with a model and a server of its own. CI's agents always, the others as slow."""
+"""The stage of each test: a real agent, its model and an empty server. CI's agents always, the others as slow."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from tests.conftest import RealAgent
 from tests.continuity.agents import AGENTS, Agent
 from tests.continuity.stage import Stage, stage
+from tests.harness import SharedServers
 
 
 @pytest.fixture(
@@ -18,6 +19,8 @@ def agent(request: pytest.FixtureRequest) -> Agent:
 
 
 @pytest.fixture(name="stage")
-def set_up(agent: Agent, real_agent: Callable[[str], RealAgent], tmp_path: Path) -> Iterator[Stage]:
-    with stage(agent, real_agent(agent.name), tmp_path) as made:
+def set_up(
+    agent: Agent, real_agent: Callable[[str], RealAgent], servers: SharedServers, tmp_path: Path
+) -> Iterator[Stage]:
+    with stage(agent, real_agent(agent.name), servers, tmp_path) as made:
         yield made

@@ -1,4 +1,4 @@
-"""One cell's stage: a real agent, its scripted model and a server of its own, and what a scenario does with them.
+"""One cell's stage: a real agent, its scripted model and an empty server, and what a scenario does with them.
 
 Above: the scenarios and the tests. Below: a live server as a child process, the agent's settings. Every wait is
 bounded, generously: agents take tens of seconds to start on a busy machine. When a stage ends, nothing of it runs.
@@ -14,15 +14,18 @@ from typing import Any
 
 from tests.conftest import RealAgent
 from tests.continuity.agents import Agent, Place, environment
-from tests.harness import LiveServer, eventually
+from tests.harness import NO_LIMITS, LiveServer, SharedServers, eventually
 from tests.model.server import ModelServer, running
 
 WAIT_S = 180.0
 GONE_S = 30.0
+CONFIG = f"{NO_LIMITS}start_timeout_s = 170\n"
 
 
 class Stage:
-    def __init__(self, agent: Agent, installed: RealAgent, model: ModelServer, folder: Path) -> None:
+    def __init__(
+        self, agent: Agent, installed: RealAgent, model: ModelServer, server: LiveServer, folder: Path
+    ) -> None:
         self.agent = agent
         self.model = model
         self.folder = folder
@@ -33,11 +36,8 @@ class Stage:
         env = {**environment(agent, Place(model.url, home, self.workdir)), **installed.env}
         shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in env.items())
         lines = f'driver = "acp"\ncommand = {json.dumps(installed.argv)}\nenv = {{ {shown} }}\n'
-        self.server = LiveServer(
-            folder / "data",
-            "[server]\nslots = 0\nproject_slots = 0\nstart_timeout_s = 170\n"
-            f"[agents.{agent.name}]\n{lines}[agents.{agent.name}-shared]\n{lines}shared = true\n",
-        ).start()
+        self.server = server
+        server.add_agents(f"[agents.{agent.name}]\n{lines}[agents.{agent.name}-shared]\n{lines}shared = true\n")
 
     # A conversation ----------------------------------------------------------------------------------------------
 
@@ -168,32 +168,12 @@ class Stage:
                 found[int(entry.name)] = command
         return found
 
-    def end(self) -> None:
-        """Every session is stopped, and the server; fails if a process of the agent is left then."""
-        if self.server.process is None:
-            self.server.restart()
-        for session in self.server.get("/api/sessions?limit=1000&status=running")["sessions"]:
-            self.server.post(f"/api/sessions/{session['id']}/stop")
-        self.server.stop()
-        self.server.http.close()
-        left: dict[int, str] = {}
-
-        def look() -> bool:
-            left.clear()
-            left.update(self.processes())
-            return not left
-
-        try:
-            eventually(look, "no process is left", GONE_S)
-        except AssertionError as error:
-            raise AssertionError(f"left behind: {left}") from error
-
 
 @contextlib.contextmanager
-def stage(agent: Agent, installed: RealAgent, folder: Path) -> Iterator[Stage]:
+def stage(agent: Agent, installed: RealAgent, servers: SharedServers, folder: Path) -> Iterator[Stage]:
+    """Fails if a process of the agent is left when the server has erased its sessions."""
     with running() as model:
-        made = Stage(agent, installed, model, folder)
-        try:
+        with servers.borrowed(LiveServer, CONFIG) as server:
+            made = Stage(agent, installed, model, server, folder)
             yield made
-        finally:
-            made.end()
+        eventually(lambda: not made.processes(), lambda: f"none is left of {made.processes()}", GONE_S)

@@ -1,3 +1,3 @@
 """Servers for the conversations with real processes."""
 
-from tests.end_to_end.conftest import make_server as make_server
+from tests.end_to_end.conftest import server as server

@@ -8,7 +8,6 @@ Above: test_cases.py. Below: a live server; for the real programs a scripted mod
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +15,11 @@ from perdure.core.transcript_text import Entry, unwrap
 from tests.conftest import RealAgent
 from tests.conversations import recorder
 from tests.end_to_end.victims import kill
-from tests.harness import SOURCE, LiveServer, eventually
+from tests.harness import NO_LIMITS, SOURCE, LiveServer, eventually
 from tests.model.server import ModelServer
 
 WAIT_S = 120.0
+CONFIG = f"{NO_LIMITS}start_timeout_s = 110\n"
 
 
 class Family(NamedTuple):
@@ -27,6 +27,10 @@ class Family(NamedTuple):
     driver: str
     program: str | None = None
     """The real one's name; None: the rehearsal agent."""
+
+    @property
+    def real(self) -> bool:
+        return self.program is not None
 
     @property
     def stays(self) -> bool:
@@ -56,7 +60,7 @@ class Stage:
         self,
         family: Family,
         folder: Path,
-        make_server: Callable[..., LiveServer],
+        server: LiveServer,
         installed: RealAgent | None,
         model: ModelServer | None,
     ) -> None:
@@ -67,23 +71,22 @@ class Stage:
         for place in (self.home, self.workdir, self.records):
             place.mkdir()
         self._installed = installed
-        self._make_server = make_server
         self._recorder = Path(recorder.__file__)
         self._hides = False
-        self.server = self._make_server(self._config(""))
+        self.server = server
+        self._set_agents()
+        server.post("/api/projects", {"name": "here", "path": str(self.workdir)}, expect=201)
 
     # Setting up ----------------------------------------------------------------------------------------------------
 
-    def _config(self, project: str) -> str:
+    def _set_agents(self) -> None:
         argv, env = self._command()
         # Another command line, and so another program: what was learnt of the one that can resume is not this one's.
         hides = [recorder.HIDES] if self._hides else []
         command = [sys.executable, str(self._recorder), str(self.records), *hides, *argv]
         shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in env.items())
         lines = f'driver = "{self.family.driver}"\ncommand = {json.dumps(command)}\nenv = {{ {shown} }}\n'
-        here = f'[projects.here]\npath = "{self.workdir}"\n{project}\n'
-        agents = f"[agents.first]\n{lines}[agents.second]\n{lines}"
-        return f"[server]\nslots = 0\nproject_slots = 0\nstart_timeout_s = 110\n{here}{agents}"
+        self.server.add_agents(f"[agents.first]\n{lines}[agents.second]\n{lines}")
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
         if self._installed is None or self.model is None:
@@ -104,20 +107,18 @@ class Stage:
     def hide_resume(self) -> None:
         """The program looks like one that can't open a session again."""
         self._hides = True
-        self.set_up()
+        self._set_agents()
 
-    def set_up(self, project: str = "") -> None:
-        """Other settings, and a server that knows them."""
-        self.server.stop()
-        (self.server.data / "perdure.toml").write_text(self._config(project))
-        self.server.restart()
+    def set_up(self, **project: str) -> None:
+        """Other settings of the project."""
+        self.server.http.patch("/api/projects/here", json=project).raise_for_status()
 
     def move_the_program(self) -> None:
         """The agent's command leads to another file from now on."""
         copy = self.folder / "another_recorder.py"
         shutil.copy(self._recorder, copy)
         self._recorder = copy
-        self.set_up()
+        self._set_agents()
 
     # A conversation --------------------------------------------------------------------------------------------------
 

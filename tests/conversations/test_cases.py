@@ -2,15 +2,14 @@
 asked to open and what its model was really given. A case that opens nothing again tells all; never neither."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import RealAgent
-from tests.conversations.families import FAMILIES, Family, Stage
-from tests.harness import LiveServer
+from tests.conversations.families import CONFIG, FAMILIES, Family, Stage
+from tests.harness import LiveServer, SharedServers
 from tests.model.server import running
 
 pytestmark = pytest.mark.timeout(300)
@@ -27,15 +26,12 @@ def family(request: pytest.FixtureRequest) -> Family:
 def stage(
     family: Family,
     tmp_path: Path,
-    make_server: Callable[..., LiveServer],
-    real_agent: Callable[[str], RealAgent],
+    servers: SharedServers,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Stage]:
-    if family.program is None:
-        yield Stage(family, tmp_path, make_server, None, None)
-        return
-    installed = real_agent(family.program)
-    with running() as model:
-        yield Stage(family, tmp_path, make_server, installed, model)
+    installed = request.getfixturevalue("real_agent")(family.program) if family.program else None
+    with running() as model, servers.borrowed(LiveServer, CONFIG) as server:
+        yield Stage(family, tmp_path, server, installed, model if installed else None)
 
 
 def resumes(stage: Stage, session: str, text: str, said: list[str], **fields: Any) -> Any:
@@ -66,6 +62,7 @@ def told_all(stage: Stage, session: str, turn: Any, text: str, said: list[str], 
     return turn
 
 
+@pytest.mark.smoke
 def test_a_follow_up_resumes_and_sends_the_new_message_alone(stage: Stage) -> None:
     session = stage.session()
     stage.say(session, "say one")
@@ -120,7 +117,7 @@ def test_an_edit_of_what_the_agent_has_seen_starts_over(stage: Stage) -> None:
 
 
 def test_with_scope_agent_an_edit_of_a_foreign_turn_that_stays_the_boundary_changes_nothing(stage: Stage) -> None:
-    stage.set_up('history_scope = "agent"')
+    stage.set_up(history_scope="agent")
     session = stage.session()
     stage.say(session, "say one", agent="second")
     stage.say(session, "say two", agent="first")
@@ -131,7 +128,7 @@ def test_with_scope_agent_an_edit_of_a_foreign_turn_that_stays_the_boundary_chan
 
 @pytest.mark.parametrize("how", ["retry", "rewind"])
 def test_with_scope_agent_a_retry_or_a_cut_at_a_foreign_boundary_starts_over(stage: Stage, how: str) -> None:
-    stage.set_up('history_scope = "agent"')
+    stage.set_up(history_scope="agent")
     session = stage.session()
     stage.say(session, "say one")
     stage.say(session, "say two", agent="second")
@@ -203,7 +200,7 @@ def test_an_agent_that_can_not_resume_is_never_asked_to_and_always_told_all(stag
 
 
 def test_resuming_can_be_turned_off_for_a_project(stage: Stage) -> None:
-    stage.set_up('resume = "never"')
+    stage.set_up(resume="never")
     session = stage.session()
     stage.say(session, "say one")
     starts_over(stage, session, "say two", ["say one"], "resume_off")

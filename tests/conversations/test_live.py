@@ -5,28 +5,26 @@
 
 import os
 import random
-from collections.abc import Callable
 
 import pytest
 
 from tests.conversations import script
 from tests.conversations.live import Play
 from tests.harness import LiveServer
+from tests.sizes import size
 
-CONVERSATIONS = int(os.environ.get("PERDURE_TEST_CONVERSATIONS", "30"))
+CONVERSATIONS = size("CONVERSATIONS", 30, fast=3)
 GROUPS = 3
 STEPS = (4, 12)
 TRIES = 30
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(120 + 20 * CONVERSATIONS)
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_an_agent_is_given_what_people_see_once_and_in_order(
-    group: int, make_server: Callable[..., LiveServer]
-) -> None:
+def test_an_agent_is_given_what_people_see_once_and_in_order(group: int, server: LiveServer) -> None:
     seed = int(os.environ.get("PERDURE_TEST_SEED", random.randrange(2**32)))
     chance = random.Random(seed + group)
-    server = make_server()
     for _ in range(CONVERSATIONS // GROUPS):
         steps = script.at_random(chance, chance.randint(*STEPS))
         try:

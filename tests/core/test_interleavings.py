@@ -19,6 +19,7 @@ from perdure.core.scope import turns_of
 from perdure.core.session import ALLOWED, create, decide
 from perdure.core.state import Session, dump, restore
 from tests.core.stage import START_S, facts, prompt, replayed, world
+from tests.sizes import size
 
 AGENTS = ("alpha", "beta")
 # Refusals that depend on more than the phase.
@@ -438,4 +439,6 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestSessions.settings = settings(
+    max_examples=size("INTERLEAVINGS", 150, fast=40), stateful_step_count=50, deadline=None
+)

@@ -1,17 +1,23 @@
-"""Servers for the end-to-end tests: each ends with its test, and nothing of it may be left."""
+"""Servers for the end-to-end tests: an empty one that tests share, or one of a test's own. Neither leaves a process."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.harness import LiveServer, none_left
+from tests.harness import NO_LIMITS, LiveServer, SharedServers
 
-NO_LIMITS = "[server]\nslots = 0\nproject_slots = 0\n"
+
+@pytest.fixture
+def server(servers: SharedServers) -> Iterator[LiveServer]:
+    """An empty server without limits, which may be killed and started again."""
+    with servers.borrowed(LiveServer, NO_LIMITS) as shared:
+        yield shared
 
 
 @pytest.fixture
 def make_server(tmp_path: Path) -> Iterator[Callable[..., LiveServer]]:
+    """`make_server("[server]\\nslots = 3\\n")`: a server of one's own, with these settings."""
     made: list[LiveServer] = []
 
     def make(config: str = NO_LIMITS, name: str = "data", **env: str) -> LiveServer:
@@ -21,20 +27,4 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., LiveServer]]:
 
     yield make
     for server in made:
-        end(server)
-
-
-@pytest.fixture
-def server(make_server: Callable[..., LiveServer]) -> LiveServer:
-    return make_server()
-
-
-def end(server: LiveServer) -> None:
-    """Stop the server and every agent of it; fail if a process is left."""
-    if server.process is None:
-        server.start()
-    for session in server.get("/api/sessions?limit=1000&status=running")["sessions"]:
-        server.post(f"/api/sessions/{session['id']}/stop")
-    server.stop()
-    server.http.close()
-    none_left(server.data)
+        server.finish()

@@ -87,6 +87,7 @@ def test_a_session_stopped_in_the_middle_of_a_flood_says_nothing_after_its_end(s
         assert closed_order(log, 1) == ["user_message", "turn_start", "turn_end"]
 
 
+@pytest.mark.smoke
 def test_an_abort_survives_a_crash_of_the_server(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "say half\nhang")

@@ -71,6 +71,7 @@ def test_a_turn_whose_server_and_processes_are_all_killed_fails_at_the_next_star
     assert server.recalled(session) == ["say half\nhang"]
 
 
+@pytest.mark.smoke
 def test_an_agent_that_crashes_fails_the_turn_with_its_exit_code_and_what_it_wrote_to_stderr(
     server: LiveServer,
 ) -> None:

@@ -54,6 +54,7 @@ def test_no_child_of_an_agent_outlives_it(server: LiveServer, end: Callable[[Liv
     none_left(server)
 
 
+@pytest.mark.smoke
 def test_no_child_outlives_an_agent_that_crashed(server: LiveServer) -> None:
     session = server.create()
     server.turn(session, "spawn 300\ncrash")

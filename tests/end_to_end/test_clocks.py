@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.end_to_end.victims import none_left
 from tests.harness import LiveServer
 
 
+@pytest.mark.smoke
 def test_an_idle_session_ends_as_timed_out_where_that_is_asked_for(make_server: Callable[..., LiveServer]) -> None:
     server = make_server('[server]\nslots = 0\nproject_slots = 0\n[limits]\nidle_timeout_s = 1\non_idle = "end"\n')
     # With its message: one that only waits for it might be over before it comes.

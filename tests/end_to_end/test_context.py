@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from tests.end_to_end.victims import agent_of, gone, kill, none_left
 from tests.harness import LiveServer, eventually
 
@@ -42,6 +44,7 @@ def test_a_refused_resume_is_one_visible_turn_with_the_whole_history(server: Liv
     assert [event["type"] for event in log].count("user_message") == 3
 
 
+@pytest.mark.smoke
 def test_a_poisoned_native_session_is_never_used_again(server: LiveServer) -> None:
     session = server.create()
     server.turn(session, "poison")

@@ -6,15 +6,22 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from tests.end_to_end.conftest import NO_LIMITS
+import pytest
+
 from tests.end_to_end.victims import until_said
-from tests.harness import LiveServer, eventually, no_holes
+from tests.harness import NO_LIMITS, LiveServer, eventually, no_holes
 
 # Long enough to be still under way when it is looked at on a busy machine.
 STREAM = "stream 400 20\nsay end"
 STREAMED = "".join(f"w{n} " for n in range(400)) + "\nend"
 HANGING = "say half\nhang"
 ASKING = "permit Deploy\nsay end"
+
+
+@pytest.fixture
+def server(make_server: Callable[..., LiveServer]) -> LiveServer:
+    """One whose data may be damaged."""
+    return make_server()
 
 
 def test_a_database_that_somebody_else_locks_only_delays_what_is_stored(server: LiveServer) -> None:
@@ -52,6 +59,7 @@ def test_a_launch_that_can_not_be_read_fails_its_own_turn_and_no_other(server: L
     assert not (server.data / "launches" / "a-folder-of-nobody").exists()
 
 
+@pytest.mark.smoke
 def test_a_server_on_a_copy_of_the_data_leaves_the_agents_of_the_first_alone(
     server: LiveServer, make_server: Callable[..., LiveServer], tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ def of_type(server: LiveServer, session: str, kind: str) -> list[Any]:
     return [event for event in server.log(session) if event["type"] == kind]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("agent", FAMILIES)
 def test_a_sub_agents_tools_stand_inside_and_its_words_are_no_answer(server: LiveServer, agent: str) -> None:
     session = server.create(agent=agent)

@@ -104,6 +104,7 @@ def test_a_session_whose_id_another_was_given_too_is_told_all_and_never_opens_it
         assert said in held and others not in held
 
 
+@pytest.mark.smoke
 def test_a_session_still_does_not_open_the_id_when_the_other_one_is_erased(place: Place) -> None:
     server, first, second = place.server, place.session("alone"), place.session("alone")
     place.say(first, "red")

@@ -1,7 +1,6 @@
 """The server dies after any byte that an agent wrote, or before any line that it is given: the turn is the same."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,9 @@ from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
 from tests.end_to_end.spool import Recordings, Spool
 from tests.harness import WAIT_S, LiveServer
+from tests.sizes import size
 
-STEP_BYTES = int(os.environ.get("PERDURE_TEST_CUT_STEP", "1"))
+STEP_BYTES = size("CUT_STEP", 1, fast=40)
 SHORT = "say hi"
 LONG = """\
 say beginning
@@ -198,6 +198,7 @@ async def cut_everywhere(stage: Stage, script: str, plans: list[dict[str, int]])
         assert await stage.finish(*await stage.go_on()) == whole, plan
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(300)
 async def test_a_crash_after_any_byte_of_a_short_turn_changes_nothing(stage: Callable[[str], Stage]) -> None:
     made = stage(SHORT)

@@ -1,5 +1,6 @@
 """Agents that write far too much, or not their protocol: the turn ends normally, complete, in bounded memory."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,12 @@ import pytest
 from tests.harness import LiveServer, no_holes
 
 PEAK_MAX_MB = 400
+
+
+@pytest.fixture
+def server(make_server: Callable[..., LiveServer]) -> LiveServer:
+    """One whose peak is of this test alone."""
+    return make_server()
 
 
 def peak_mb(server: LiveServer) -> int:
@@ -62,6 +69,7 @@ def test_a_line_longer_than_the_spool_limit_comes_through(tmp_path: Path) -> Non
         server.http.close()
 
 
+@pytest.mark.smoke
 def test_broken_lines_are_reported_and_skipped(server: LiveServer) -> None:
     session = server.create()
     turn = server.turn(session, "say begin\ngarbage\nsay end")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import end
 from tests.end_to_end.victims import until_said
 from tests.harness import LiveServer, eventually, no_holes
 
@@ -69,7 +68,7 @@ def cramped(small_disk: Path, tmp_path: Path) -> Iterator[LiveServer]:
     server.errors = tmp_path / "server.log"
     yield server.start()
     Ballast(small_disk / "ballast").remove()
-    end(server)
+    server.finish()
     assert "Traceback" not in server.errors.read_text()
 
 
@@ -133,6 +132,7 @@ def test_a_server_that_ends_on_a_full_disk_is_followed_by_one_that_goes_on(
     assert server.recalled(other) == ["say one"]
 
 
+@pytest.mark.smoke
 @pytest.mark.needs("linux", "mount")
 def test_a_server_that_starts_on_a_full_disk_says_so(cramped: LiveServer, small_disk: Path) -> None:
     server, ballast = cramped, Ballast(small_disk / "ballast")

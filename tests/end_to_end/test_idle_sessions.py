@@ -11,6 +11,12 @@ SESSIONS = 300
 EVICTED_AFTER_S = 45.0
 
 
+@pytest.fixture
+def server(make_server: Callable[..., LiveServer]) -> LiveServer:
+    """One that holds no memory from before."""
+    return make_server()
+
+
 def rss_kb(server: LiveServer) -> int:
     assert server.process is not None
     status = Path(f"/proc/{server.process.pid}/status").read_text()
@@ -32,6 +38,7 @@ def fill(server: LiveServer) -> list[str]:
     return [*used, *sessions]
 
 
+@pytest.mark.smoke
 @pytest.mark.needs("linux")
 def test_three_hundred_idle_sessions_take_little_memory(server: LiveServer) -> None:
     sessions = fill(server)
@@ -40,10 +47,7 @@ def test_three_hundred_idle_sessions_take_little_memory(server: LiveServer) -> N
 
 @pytest.mark.slow
 @pytest.mark.needs("linux")
-def test_memory_does_not_grow_when_idle_sessions_are_read_again_and_again(
-    make_server: Callable[..., LiveServer],
-) -> None:
-    server = make_server()
+def test_memory_does_not_grow_when_idle_sessions_are_read_again_and_again(server: LiveServer) -> None:
     sessions = fill(server)
     for session in sessions:
         server.session(session)

@@ -1,5 +1,7 @@
 """Messages to a session that is busy or over: refused, queued, sent twice, and never lost."""
 
+import pytest
+
 from tests.end_to_end.victims import until_said
 from tests.harness import LiveServer, no_holes
 
@@ -99,6 +101,7 @@ def test_a_message_to_an_ended_session_is_refused(server: LiveServer) -> None:
     assert server.send(session, "say one", message_id="m-1")["turn"] == 1
 
 
+@pytest.mark.smoke
 def test_a_message_that_was_answered_202_is_worked_even_if_the_server_dies_at_once(server: LiveServer) -> None:
     sessions = []
     for number in range(5):

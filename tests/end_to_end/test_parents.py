@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.harness import SOURCE, LiveServer, eventually
 
 
@@ -16,6 +18,7 @@ def opened(heard: Path) -> list[Any]:
     return [message["params"] for message in messages if message["method"] == "session/new"]
 
 
+@pytest.mark.smoke
 def test_a_program_that_agents_are_given_is_told_its_session(
     make_server: Callable[..., LiveServer], tmp_path: Path
 ) -> None:

@@ -2,9 +2,9 @@
 
 import os
 import signal
-from collections.abc import Callable
 
-from tests.end_to_end.conftest import NO_LIMITS
+import pytest
+
 from tests.harness import LiveServer
 
 
@@ -33,6 +33,7 @@ def test_a_warm_process_that_dies_is_started_again_with_the_first_message(server
     assert server.turn(session, "say hello")["stop_reason"] == "end_turn"
 
 
+@pytest.mark.smoke
 def test_a_warm_process_outlives_the_server(server: LiveServer) -> None:
     session = server.create(agent="rehearsal-stream")
     pid = server.wait(session, lambda found: found["pid"])["pid"]
@@ -42,8 +43,7 @@ def test_a_warm_process_outlives_the_server(server: LiveServer) -> None:
     assert server.session(session)["pid"] == pid
 
 
-def test_other_agents_start_with_the_first_message_unless_asked(make_server: Callable[..., LiveServer]) -> None:
-    server = make_server(NO_LIMITS)
+def test_other_agents_start_with_the_first_message_unless_asked(server: LiveServer) -> None:
     for agent in ("rehearsal", "rehearsal-resume"):
         session = server.create(agent=agent)
         server.turn(server.create(agent="rehearsal"), "say something else first")

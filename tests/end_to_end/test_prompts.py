@@ -49,6 +49,7 @@ def test_a_question_waits_for_its_answer(server: LiveServer, killed: bool) -> No
     assert server.text(session, 1) == "answer: blue"
 
 
+@pytest.mark.smoke
 def test_an_answer_that_the_server_took_before_it_was_killed_reaches_the_agent(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "permit Deploy\nsay on")

@@ -9,8 +9,9 @@ import pytest
 
 from tests.end_to_end.victims import kill, none_left, zombies
 from tests.harness import LiveServer, eventually, no_holes
+from tests.sizes import size
 
-STEPS = int(os.environ.get("PERDURE_TEST_STEPS", "120"))
+STEPS = size("STEPS", 120, fast=25)
 SESSIONS = 3
 SCRIPTS = (
     "say short",
@@ -191,6 +192,7 @@ class Walk:
         eventually(lambda: not zombies(self.server), "no zombie is left")
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(600)
 def test_no_order_of_events_leaves_an_illegal_state(server: LiveServer) -> None:
     seed = int(os.environ.get("PERDURE_TEST_SEED", random.randrange(2**32)))

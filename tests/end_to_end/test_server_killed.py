@@ -1,15 +1,14 @@
 """The server is killed with -9 at random moments of a running turn: it goes on, and nothing is lost or doubled."""
 
-import os
 import random
 import select
-from collections.abc import Callable
 
 import pytest
 
 from tests.harness import LiveServer, no_holes, none_left
+from tests.sizes import size
 
-KILLS = int(os.environ.get("PERDURE_TEST_KILLS", "30"))
+KILLS = size("KILLS", 30, fast=3)
 SCRIPT = """\
 say beginning
 think about it
@@ -45,11 +44,9 @@ def pause(seconds: float) -> None:
     select.select([], [], [], seconds)
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(600)
-def test_a_turn_ends_as_if_nothing_had_happened_however_often_the_server_is_killed(
-    make_server: Callable[..., LiveServer],
-) -> None:
-    server = make_server()
+def test_a_turn_ends_as_if_nothing_had_happened_however_often_the_server_is_killed(server: LiveServer) -> None:
     undisturbed = server.create()
     server.turn(undisturbed, SCRIPT)
     expected = fold(server, undisturbed)

@@ -49,6 +49,7 @@ def place(make_server: Callable[..., LiveServer], tmp_path: Path) -> Place:
     return Place(make_server, tmp_path)
 
 
+@pytest.mark.smoke
 def test_sessions_in_one_directory_share_a_process_and_nothing_else(place: Place) -> None:
     server, first, second = place.server, place.session(), place.session()
     server.turn(first, "say one")

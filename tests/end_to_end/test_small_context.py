@@ -53,6 +53,7 @@ def test_three_hundred_turns_are_told_to_a_small_agent_in_short(
     assert server.turn(session, "say on", agent="small")["stop_reason"] == "end_turn"
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(120)
 def test_an_agent_with_a_budget_is_never_told_more(make_server: Callable[..., LiveServer]) -> None:
     server = make_server(config("acp", "transcript_tokens = 1000"))

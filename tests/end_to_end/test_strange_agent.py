@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.harness import SOURCE, LiveServer, no_holes
 
 BIG = 1_000_000
@@ -58,6 +60,7 @@ while True:
 """
 
 
+@pytest.mark.smoke
 def test_noise_early_and_strange_updates_unknown_requests_and_long_lines_cost_nothing(
     make_server: Callable[..., LiveServer], tmp_path: Path
 ) -> None:

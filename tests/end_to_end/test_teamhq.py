@@ -30,6 +30,7 @@ def take(team: TeamHQ, session: str, seen: list[Json], count: int) -> None:
                 return
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(300)
 def test_a_viewer_that_is_cut_off_and_whose_server_is_killed_sees_every_event_once(
     server: LiveServer, tmp_path: Path

@@ -18,6 +18,7 @@ from tests.harness import SOURCE, WAIT_S, LiveServer, eventually, marked_process
 NO_LIMITS = "[server]\nslots = 0\nproject_slots = 0\n"
 
 
+@pytest.mark.smoke
 def test_a_second_server_on_the_same_data_refuses_and_harms_nothing(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "stream 100 10\nsay end")

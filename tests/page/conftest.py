@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.harness import LiveServer
+from tests.harness import NO_LIMITS, LiveServer, SharedServers
 from tests.page.person import Person, limit_waits
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-CONFIG = "[server]\nslots = 0\nproject_slots = 0\nagent = 'rehearsal'\n"
 LAUNCH_LIMIT_MS = 90_000
 ARTEFACTS = Path(__file__).resolve().parents[2] / ".artefacts"
 
@@ -31,8 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs chromium, which is not on PATH"))
 
 
-# Not for the whole run: while Playwright is there, its loop runs in this thread, and no other may.
-@pytest.fixture(scope="module")
+# For this folder and not for the whole run: while Playwright is there, its loop runs in this thread, and no other may.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     limit_waits()
     with sync_playwright() as running:
@@ -46,28 +45,17 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server that the tests of a module share."""
-    server = LiveServer(tmp_path_factory.mktemp("page"), CONFIG).start()
-    yield server
-    end(server)
+def shared(servers: SharedServers) -> Iterator[LiveServer]:
+    """A server that the tests of a module share, with all that they leave there."""
+    with servers.borrowed(LiveServer, NO_LIMITS) as server:
+        yield server
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[LiveServer]:
-    """A server of one's own, to kill and to start again."""
-    made = LiveServer(tmp_path / "data", CONFIG).start()
-    yield made
-    end(made)
-
-
-def end(server: LiveServer) -> None:
-    if server.process is None:
-        server.restart()
-    for session in server.get("/api/sessions?limit=1000&status=running")["sessions"]:
-        server.post(f"/api/sessions/{session['id']}/stop")
-    server.stop()
-    server.http.close()
+def server(servers: SharedServers) -> Iterator[LiveServer]:
+    """An empty server, to kill and to start again."""
+    with servers.borrowed(LiveServer, NO_LIMITS) as server:
+        yield server
 
 
 @pytest.fixture

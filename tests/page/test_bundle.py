@@ -62,6 +62,7 @@ def build_tools() -> None:
         pytest.skip(f"the page is built with Node {'.'.join(map(str, OLDEST_NODE))} or newer; this is {said.strip()}")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.needs("node", "npm")
 @pytest.mark.usefixtures("build_tools")
@@ -79,6 +80,7 @@ def test_building_the_sources_gives_the_same_bytes(tmp_path: Path) -> None:
     assert fresh == kept, STALE
 
 
+@pytest.mark.full  # as `./run ui test` does beside the fast run
 @pytest.mark.timeout(300)
 @pytest.mark.needs("node", "npm")
 @pytest.mark.usefixtures("build_tools")

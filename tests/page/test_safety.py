@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.harness import LiveServer, eventually
-from tests.page.conftest import CONFIG, end
+from tests.harness import NO_LIMITS, LiveServer, eventually
 from tests.page.person import Person
 
 ATTACKS = [
@@ -42,13 +41,13 @@ def nasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A server whose agent, project and files have names that try to break out."""
     folder = tmp_path_factory.mktemp("nasty")
     command = json.dumps(["python3", "-m", "perdure.rehearsal", "--acp"])
-    config = CONFIG + f'[agents.{json.dumps(NASTY_NAME)}]\ndriver = "acp"\ncommand = {command}\n'
+    config = NO_LIMITS + f'[agents.{json.dumps(NASTY_NAME)}]\ndriver = "acp"\ncommand = {command}\n'
     server = LiveServer(folder / "data", config).start()
     place = folder / "<b>place"
     place.mkdir()
     server.post("/api/projects", {"name": NASTY_NAME, "path": str(place)}, expect=201)
     yield server
-    end(server)
+    server.finish()
 
 
 def unhurt(person: Person, foreign: list[str]) -> None:

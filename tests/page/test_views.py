@@ -1,7 +1,7 @@
 """Every view, light and dark, wide and narrow: pictures for people to look at, and what a program can say of them."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.harness import LiveServer
-from tests.page.conftest import ARTEFACTS, CONFIG, end
+from tests.page.conftest import ARTEFACTS
 from tests.page.person import Person
 from tests.page.scenes import Day, a_day, paths
 
@@ -40,11 +40,8 @@ SMALL = """([pressed, least]) => [...document.querySelectorAll(pressed)].filter(
 
 
 @pytest.fixture(scope="module")
-def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveServer, Day]]:
-    folder = tmp_path_factory.mktemp("views")
-    server = LiveServer(folder / "data", CONFIG).start()
-    yield server, a_day(server, folder / "site")
-    end(server)
+def busy(shared: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[LiveServer, Day]:
+    return shared, a_day(shared, tmp_path_factory.mktemp("views") / "site")
 
 
 def settled(page: Page, view: str) -> None:

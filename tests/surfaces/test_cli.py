@@ -298,7 +298,7 @@ def test_a_message_that_is_not_utf_8_is_sent_with_marks_in_place_of_the_broken_b
 def test_doctor_finds_a_healthy_server_and_a_token_that_others_may_read(server: ServerProcess) -> None:
     healthy = server.run("doctor")
     assert healthy.returncode == 0, healthy.stdout
-    assert re.search(r"^ok +agent rehearsal: ready$", healthy.stdout, re.MULTILINE)
+    assert re.search(r"^ok +agent rehearsal: ready(, version \S+)?$", healthy.stdout, re.MULTILINE)
     (server.data / "token").chmod(0o644)
     found = server.run("doctor", "--json")
     assert found.returncode == 1

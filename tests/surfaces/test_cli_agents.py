@@ -30,7 +30,7 @@ TRIAL_LIMIT_S = 150
 @pytest.fixture
 def alone(tmp_path: Path) -> ServerProcess:
     """Commands on a data directory without a server."""
-    return ServerProcess(tmp_path)
+    return ServerProcess(tmp_path / "data", "")
 
 
 def tried(server: ServerProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -177,6 +177,7 @@ def test_a_trial_that_fails_says_why_and_exits_with_1(alone: ServerProcess) -> N
     assert tried(alone, "nobody").returncode == 1
 
 
+@pytest.mark.full
 def test_a_trial_ends_when_its_time_is_over(alone: ServerProcess) -> None:
     # Its start is a part of it.
     hangs = tried(alone, "rehearsal", "--turn", "hang", "--timeout", "12")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from perdure.surfaces.client import Client
-from tests.surfaces.conftest import ServerProcess
+from tests.harness import SharedServers
+from tests.surfaces.conftest import CONFIG, ServerProcess
 
 Json = dict[str, Any]
 TIME = "2026-02-07T12:00:{:02d}.000Z"
@@ -28,17 +29,11 @@ OLD: Json = {
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[ServerProcess]:
+def other(servers: SharedServers, tmp_path: Path) -> Iterator[ServerProcess]:
     """A second server, with nothing in it."""
-    folder = tmp_path / "other"
-    folder.mkdir()
-    process = ServerProcess(folder)
-    process.start()
-    try:
+    with servers.borrowed(ServerProcess, CONFIG) as process:
+        process.folder = tmp_path
         yield process
-    finally:
-        process.run("stop", "--all")
-        process.stop()
 
 
 def said(client: Client, text: str, session: str | None = None, **how: Any) -> str:

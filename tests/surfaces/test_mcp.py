@@ -18,8 +18,7 @@ from perdure.surfaces import cli
 from perdure.surfaces.client import Address, Client
 from perdure.surfaces.mcp import answers
 from perdure.surfaces.mcp.server import Delegate
-from tests.end_to_end.conftest import NO_LIMITS, end
-from tests.harness import SOURCE, WAIT_S, LiveServer
+from tests.harness import NO_LIMITS, SOURCE, WAIT_S, LiveServer, SharedServers
 from tests.surfaces.mcp_client import Caller, command, said, structured, talking, text
 
 PARAMETERS: dict[str, tuple[list[str], list[str]]] = {
@@ -31,10 +30,9 @@ PARAMETERS: dict[str, tuple[list[str], list[str]]] = {
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[LiveServer]:
-    live = LiveServer(tmp_path / "data", NO_LIMITS).start()
-    yield live
-    end(live)
+def server(servers: SharedServers) -> Iterator[LiveServer]:
+    with servers.borrowed(LiveServer, NO_LIMITS) as live:
+        yield live
 
 
 @asynccontextmanager
@@ -238,7 +236,7 @@ async def test_a_permission_that_a_rule_gives_is_not_reported(tmp_path: Path) ->
             run = await caller.done("prompt", session_id=session, prompt="permit Deploy")
         assert run["status"] == "completed", run
     finally:
-        end(live)
+        live.finish()
 
 
 async def test_a_turn_is_waited_for_while_the_server_is_killed_and_started_again(server: LiveServer) -> None:
@@ -319,7 +317,7 @@ async def test_without_a_server_each_tool_says_how_to_start_one_and_works_once_i
         try:
             assert await caller.start()
         finally:
-            end(live)
+            live.finish()
 
 
 async def test_a_server_that_stays_away_ends_the_call_with_what_finds_the_turn_again(server: LiveServer) -> None:

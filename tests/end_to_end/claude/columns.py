@@ -7,13 +7,14 @@ the two differ. Everything is asked of the server alone, but for what only the m
 
 import json
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.conftest import RealAgent
 from tests.end_to_end.victims import kill
-from tests.harness import SOURCE, LiveServer, eventually
+from tests.harness import NO_LIMITS, SOURCE, LiveServer, eventually
 from tests.model.server import ModelServer
 
 TURN_WAIT_S = 60.0
@@ -63,6 +64,7 @@ class Stage:
         self,
         column: Column,
         folder: Path,
+        borrow: Callable[[], LiveServer],
         make_server: Callable[..., LiveServer],
         agent: RealAgent | None,
         model: ModelServer | None,
@@ -73,7 +75,9 @@ class Stage:
         self.words = REAL_WORDS if column.real else DIALECT_WORDS
         self.preface = ""
         """Shell commands that run before the program, in its place and with its streams."""
+        self._borrow = borrow
         self._make_server = make_server
+        self._limits: dict[str, Any] = {}
         self._agent = agent
         self._model = model
         self._server: LiveServer | None = None
@@ -100,15 +104,22 @@ class Stage:
         agent: str = "",
         project: str = "",
         env: dict[str, str] | None = None,
-        server_env: dict[str, str] | None = None,
+        alone: bool = False,
     ) -> "Stage":
-        """Start the server. The strings are lines for the sections of its configuration."""
-        config = (
-            f"[server]\nslots = 0\nproject_slots = 0\n{server}\n[limits]\n{limits}\n"
-            f'[projects.here]\npath = "{self.workdir}"\n{project}\n'
-            f"[agents.{self.column.name}]\n{self.agent_lines(env or {})}{agent}\n"
-        )
-        self._server = self._make_server(config, **(server_env or {}))
+        """Have a server. The strings are lines for the sections of its configuration.
+
+        It is one that other tests use too, unless it must be `alone` or its configuration must say what nobody may
+        say over the API."""
+        self._limits = tomllib.loads(limits)
+        agents = f"[agents.{self.column.name}]\n{self.agent_lines(env or {})}{agent}\n"
+        here = f"[projects.here]\npath = {json.dumps(str(self.workdir))}\n{project}\n"
+        settings = tomllib.loads(here)["projects"]["here"]
+        if alone or server or "options" in settings:
+            self._server = self._make_server(f"{NO_LIMITS}{server}\n{here}{agents}")
+        else:
+            self._server = self._borrow()
+            self._server.add_agents(agents)
+            self._server.post("/api/projects", {"name": "here", **settings}, expect=201)
         return self
 
     def agent_lines(self, env: dict[str, str], driver: str | None = None) -> str:
@@ -139,7 +150,7 @@ class Stage:
 
     def session(self, **fields: Any) -> str:
         where = {} if "project" in fields else {"workdir": str(self.workdir)}
-        return self.server.create(agent=self.column.name, **where, **fields)
+        return self.server.create(agent=self.column.name, limits=self._limits, **where, **fields)
 
     def idle(self, session: str) -> Any:
         return self.server.wait_idle(session, TURN_WAIT_S)

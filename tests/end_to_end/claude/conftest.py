@@ -1,13 +1,13 @@
-"""The stage of each scenario: a column with a server of its own, ended with everything that it started."""
+"""The stage of each scenario: a column and its server, from which everything that it started is gone in the end."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import RealAgent
 from tests.end_to_end.claude.columns import COLUMNS, Column, Stage
-from tests.harness import LiveServer
+from tests.harness import NO_LIMITS, LiveServer, SharedServers
 from tests.model.server import running
 
 
@@ -21,12 +21,14 @@ def column(request: pytest.FixtureRequest) -> Column:
 def stage(
     column: Column,
     tmp_path: Path,
+    servers: SharedServers,
     make_server: Callable[..., LiveServer],
-    real_agent: Callable[[str], RealAgent],
+    request: pytest.FixtureRequest,
 ) -> Iterator[Stage]:
-    if not column.real:
-        yield Stage(column, tmp_path, make_server, None, None)
-        return
-    agent = real_agent("claude")
-    with running() as model:
-        yield Stage(column, tmp_path, make_server, agent, model)
+    agent = request.getfixturevalue("real_agent")("claude") if column.real else None
+    with running() as model, contextlib.ExitStack() as ended:
+
+        def borrow() -> LiveServer:
+            return ended.enter_context(servers.borrowed(LiveServer, NO_LIMITS))
+
+        yield Stage(column, tmp_path, borrow, make_server, agent, model if agent else None)

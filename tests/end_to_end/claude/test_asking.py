@@ -8,6 +8,7 @@ from tests.model.log import user_texts
 pytestmark = pytest.mark.timeout(240)
 
 
+@pytest.mark.smoke
 def test_a_denied_tool_does_not_run_and_its_reason_reaches_the_agent(stage: Stage) -> None:
     session = stage.serve().session()
     stage.server.send(session, stage.words.asks)

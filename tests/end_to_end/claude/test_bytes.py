@@ -26,7 +26,7 @@ def spelled(*pieces: str) -> str:
 
 
 def test_a_text_of_a_megabyte_arrives_whole_both_ways_and_the_server_stays_small(stage: Stage) -> None:
-    session = stage.serve().session()
+    session = stage.serve(alone=True).session()
     stage.turn(session, "say small")
     before = stage.server_rss_mb()
     text = "0123456789" * (MEGABYTE // 10 - 10)
@@ -44,7 +44,7 @@ def test_a_text_of_a_megabyte_arrives_whole_both_ways_and_the_server_stays_small
 
 @only(*DIALECT)
 def test_a_tools_result_of_a_megabyte_is_kept_whole(stage: Stage) -> None:
-    session = stage.serve().session()
+    session = stage.serve(alone=True).session()
     stage.turn(session, "say small")
     before = stage.server_rss_mb()
     stage.turn(session, f"tool Look {'z' * (MEGABYTE - 100)}\nsay end")
@@ -57,7 +57,7 @@ def test_a_tools_result_of_a_megabyte_is_kept_whole(stage: Stage) -> None:
 @only(*REAL)
 def test_a_tool_that_says_or_is_given_a_megabyte_is_shown_as_the_model_sees_it(stage: Stage) -> None:
     """The program itself keeps a long output in a file, and hands the model the beginning of it."""
-    session = stage.serve(project=LETS_ALL_RUN).session(project="here")
+    session = stage.serve(alone=True, project=LETS_ALL_RUN).session(project="here")
     stage.turn(session, "say small")
     before = stage.server_rss_mb()
     command = f"head -c {MEGABYTE} /dev/zero | tr '\\0' z"
@@ -74,6 +74,7 @@ def test_a_tool_that_says_or_is_given_a_megabyte_is_shown_as_the_model_sees_it(s
     assert stage.server_rss_mb() - before < GROWTH_MAX_MB
 
 
+@pytest.mark.smoke
 def test_odd_characters_arrive_as_they_are_in_message_and_answer(stage: Stage) -> None:
     session = stage.serve().session()
     assert stage.turn(session, f"say {ODD}")["stop_reason"] == "end_turn"

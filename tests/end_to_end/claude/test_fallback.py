@@ -125,6 +125,7 @@ def test_the_replacement_survives_a_restart_of_the_server_and_the_loss_of_its_na
     fell_back_once(stage, session)
 
 
+@pytest.mark.smoke
 @only(*DIALECT)
 def test_a_native_session_that_is_refused_is_told_again_in_a_new_one(stage: Stage) -> None:
     session = stage.serve(limits="idle_timeout_s = 1").session()

@@ -12,6 +12,7 @@ from tests.model.log import common_prefix
 pytestmark = pytest.mark.timeout(240)
 
 
+@pytest.mark.smoke
 def test_three_turns_are_told_once_each_in_one_native_session(stage: Stage) -> None:
     session = stage.serve().session()
     said = ["say one", "think a while\nsay two", "say three"]

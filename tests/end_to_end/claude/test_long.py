@@ -12,9 +12,10 @@ WARM_TURNS = 20
 GROWTH_MAX_MB = 8
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("column", STREAMING, ids=lambda column: column.name)
 def test_a_hundred_turns_are_served_by_one_process_and_a_server_that_does_not_grow(stage: Stage) -> None:
-    session = stage.serve().session()
+    session = stage.serve(alone=True).session()
     said, pids, warm_mb = list[str](), set[int](), 0.0
     for number in range(1, TURNS + 1):
         text = f"think {number}\nsay {number} of {TURNS}"

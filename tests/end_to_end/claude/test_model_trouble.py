@@ -64,6 +64,7 @@ def test_an_answer_that_was_cut_off_is_asked_for_again_and_shown_once(stage: Sta
     assert stage.recalled(session) == ["say half\ncut\nsay end"]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
 def test_a_limit_of_turns_is_named_as_such(stage: Stage) -> None:
     tool = "bash pwd\nbash pwd\nsay never" if stage.column.real else "tool Look here\nsay never"

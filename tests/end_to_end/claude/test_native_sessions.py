@@ -62,6 +62,7 @@ def test_a_native_session_that_another_process_holds_is_still_told_everything(st
     assert stage.recalled(session) == ["say one", "say two", "say three"]
 
 
+@pytest.mark.smoke
 def test_there_are_never_two_processes_of_ours_on_one_native_session(stage: Stage) -> None:
     session = stage.serve().session()
     stage.turn(session, "say one")

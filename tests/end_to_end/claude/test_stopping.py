@@ -54,6 +54,7 @@ def test_a_tool_that_runs_is_ended_with_its_turn(stage: Stage) -> None:
     assert stage.recalled(session) == [message, "say again"]
 
 
+@pytest.mark.smoke
 def test_a_turn_is_stopped_while_it_asks(stage: Stage) -> None:
     session = stage.serve().session()
     stage.server.send(session, stage.words.asks)

@@ -17,9 +17,10 @@ from schemathesis.specs.openapi.checks import (
 
 from perdure.surfaces.http.openapi import document
 from perdure.surfaces.http.routes import ENDPOINTS
+from tests.sizes import size
 from tests.surfaces.http.local import TOKEN, LocalServer
 
-EXAMPLES = 20
+EXAMPLES = size("REQUESTS", 20, fast=5)
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ENDLESS = r"/events$"
 Case = AnyCase[Any]

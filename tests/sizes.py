@@ -1,0 +1,10 @@
+"""How much of a generated test is played: less in the fast run, and as much as a person wants on demand."""
+
+import os
+
+FAST = "PERDURE_TEST_FAST"
+
+
+def size(name: str, usual: int, *, fast: int) -> int:
+    """`size("KILLS", 30, fast=3)`: as PERDURE_TEST_KILLS says, else by the kind of run."""
+    return int(os.environ.get(f"PERDURE_TEST_{name}", fast if FAST in os.environ else usual))

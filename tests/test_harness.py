@@ -1,0 +1,90 @@
+"""What the tests rely on: shared servers are empty, warm commands are commands, the fast run leaves out no kind."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import sizes, warm
+from tests.conftest import ROOT, WHOLE_SYSTEM
+from tests.harness import NO_LIMITS, LiveServer, SharedServers, marked_processes
+
+AGENT = '[agents.mine]\ndriver = "acp"\ncommand = ["sh", "-c", "true"]\n'
+# What these files show is a real agent's own, so that nothing of it can be fast.
+REAL_ONLY = {
+    "end_to_end/test_real_agents.py",
+    "end_to_end/claude/test_configuration.py",
+    "end_to_end/claude/test_mcp.py",
+    "end_to_end/claude/test_teams.py",
+}
+
+
+def test_nothing_of_a_test_is_left_on_a_server_that_is_given_back(servers: SharedServers, tmp_path: Path) -> None:
+    with servers.borrowed(LiveServer, NO_LIMITS) as server:
+        data, before = server.data, server.get("/api/agents")
+        server.add_agents(AGENT)
+        server.post("/api/projects", {"name": "site", "path": str(tmp_path)}, expect=201)
+        ended, running = server.create(project="site"), server.create()
+        server.turn(ended, "usage 10 20\nsay kept nowhere")
+        server.post(f"/api/sessions/{ended}/stop", expect=200)
+        server.send(running, "hang")
+        assert "mine" in [agent["name"] for agent in server.get("/api/agents")["agents"]]
+        server.kill()
+    with servers.borrowed(LiveServer, NO_LIMITS) as server:
+        assert server.data == data
+        assert server.get("/api/sessions?limit=1000")["sessions"] == []
+        assert server.get("/api/projects")["projects"] == []
+        assert server.get("/api/usage")["usage"] == []
+        assert [agent["name"] for agent in server.get("/api/agents")["agents"]] == [
+            agent["name"] for agent in before["agents"]
+        ]
+        assert not marked_processes(data)
+
+
+def test_two_that_borrow_at_once_get_a_server_each(servers: SharedServers) -> None:
+    with servers.borrowed(LiveServer, NO_LIMITS) as first, servers.borrowed(LiveServer, NO_LIMITS) as second:
+        assert first.url != second.url
+
+
+def test_a_server_that_can_not_be_emptied_is_not_lent_again(servers: SharedServers, tmp_path: Path) -> None:
+    class Stubborn(LiveServer):
+        def clear(self) -> None:
+            raise AssertionError("a process is left")
+
+    with pytest.raises(AssertionError, match="a process is left"), servers.borrowed(Stubborn, NO_LIMITS) as first:
+        url = first.url
+    with pytest.raises(AssertionError, match="a process is left"), servers.borrowed(Stubborn, NO_LIMITS) as second:
+        assert second.url != url
+
+
+def test_a_warm_command_has_its_own_streams_environment_directory_and_exit_code(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PERDURE_DATA": "here"}
+    done = warm.run(["sessions"], stdin="", env=environment, cwd=tmp_path, timeout_s=30)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert str(tmp_path / "here") in done.stderr
+    asked = warm.run(["--version"], stdin="", env=environment, cwd=tmp_path, timeout_s=30)
+    assert (asked.returncode, asked.stderr) == (0, "") and asked.stdout.startswith("perdure ")
+
+
+def test_a_warm_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        warm.run(["serve", "--port", "0", "--data", "data"], stdin="", env=dict(os.environ), cwd=tmp_path, timeout_s=2)
+
+
+def test_a_generated_test_is_shorter_in_the_fast_run_and_as_long_as_one_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(sizes.FAST, raising=False)
+    assert sizes.size("KILLS_OF_NOBODY", 30, fast=3) == 30
+    monkeypatch.setenv(sizes.FAST, "1")
+    assert sizes.size("KILLS_OF_NOBODY", 30, fast=3) == 3
+    monkeypatch.setenv("PERDURE_TEST_KILLS_OF_NOBODY", "200")
+    assert sizes.size("KILLS_OF_NOBODY", 30, fast=3) == 200
+
+
+def test_every_kind_of_end_to_end_test_has_one_in_the_fast_run() -> None:
+    tests = ROOT / "tests"
+    files = [path for folder in WHOLE_SYSTEM for path in (tests / folder).rglob("test_*.py")]
+    without = {
+        str(path.relative_to(tests)) for path in files if "@pytest.mark.smoke" not in path.read_text(encoding="utf-8")
+    }
+    assert {name for name in without if not name.startswith("continuity/")} == REAL_ONLY
