@@ -10,16 +10,24 @@ import os
 import subprocess
 import sys
 import tempfile
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from perdure.surfaces.cli import COMMANDS, main
 
-LATE_IMPORTS = ("httpx2", "rich.console", "rich.markdown", "rich.table")
+LATE_IMPORTS = ("httpx2", "perdure.surfaces.mcp.server", "rich.console", "rich.markdown", "rich.table")
 """What commands import when they need it."""
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     ["tests.warm", *LATE_IMPORTS, *(f"perdure.surfaces.cli.{module}" for module, _ in COMMANDS.values())]
 )
+
+
+def start(arguments: list[str], streams: list[str], env: dict[str, str], cwd: Path) -> BaseProcess:
+    """`perdure ARGUMENTS`, with files or named pipes for its stdin, stdout and stderr."""
+    process = CONTEXT.Process(target=_command, args=(arguments, streams, env, str(cwd)), daemon=True)
+    process.start()
+    return process
 
 
 def run(
@@ -29,8 +37,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, name) for name in ("stdin", "stdout", "stderr")]
         Path(paths[0]).write_bytes(stdin.encode())
-        process = CONTEXT.Process(target=_command, args=(arguments, paths, env, str(cwd)))
-        process.start()
+        process = start(arguments, paths, env, cwd)
         process.join(timeout_s)
         if process.exitcode is None:
             process.kill()
@@ -40,8 +47,8 @@ def run(
         return subprocess.CompletedProcess(arguments, process.exitcode, *said)
 
 
-def _command(arguments: list[str], paths: list[str], env: dict[str, str], cwd: str) -> None:
-    for number, path in enumerate(paths):
+def _command(arguments: list[str], streams: list[str], env: dict[str, str], cwd: str) -> None:
+    for number, path in enumerate(streams):
         os.dup2(os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT), number)
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)

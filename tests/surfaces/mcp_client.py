@@ -1,8 +1,13 @@
-"""The official MCP client, over real pipes to `perdure mcp`. Every wait is bounded."""
+"""The official MCP client, over real pipes to `perdure mcp`. Every wait is bounded.
+
+The client wants to start a program: it starts one that passes on what comes to `perdure mcp`, a warm command, whose
+imports would take most of a test's time.
+"""
 
 import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +17,11 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, TextContent
 
-from tests.harness import SOURCE, WAIT_S
+from tests import warm
+from tests.harness import WAIT_S
+
+# A program in the background has no stdin of its own.
+RELAY = 'exec 3<&0; cat <&3 >"$1" & exec 3<&-; exec cat "$2"'
 
 
 def command(data: Path) -> list[str]:
@@ -75,10 +84,18 @@ def text(run: dict[str, Any]) -> str:
 @asynccontextmanager
 async def talking(data: Path, mode: str = "auto", cwd: Path | None = None, **env: str) -> AsyncIterator[Caller]:
     """A client with an MCP server of its own. What that one writes to stderr fails the test."""
-    program, *arguments = command(data)
-    started = StdioServerParameters(command=program, args=arguments, env={"PYTHONPATH": SOURCE, **env}, cwd=cwd)
-    errors = data.parent / f"mcp-{os.urandom(4).hex()}.stderr"
-    with errors.open("w") as log:
-        async with Client(stdio_client(started, errlog=log), mode=mode) as client:
-            yield Caller(client)
-    assert errors.read_text() == ""
+    with tempfile.TemporaryDirectory() as folder:
+        given, said, errors = (os.path.join(folder, name) for name in ("stdin", "stdout", "stderr"))
+        os.mkfifo(given)
+        os.mkfifo(said)
+        environment = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ} | env
+        process = warm.start(["--data", str(data), "mcp"], [given, said, errors], environment, cwd or Path.cwd())
+        try:
+            relay = StdioServerParameters(command="sh", args=["-c", RELAY, "relay", given, said])
+            async with Client(stdio_client(relay), mode=mode) as client:
+                yield Caller(client)
+        finally:
+            process.join(WAIT_S)
+            process.kill()
+            process.join(WAIT_S)
+        assert Path(errors).read_text() == ""
