@@ -18,6 +18,8 @@ import httpx2
 
 WAIT_S = 30.0
 START_S = 60.0
+LOOK_EVERY_S = 0.01
+LOOK_AT_LEAST_EVERY_S = 0.1
 MOST_FREE_SERVERS = 3
 SOURCE = str(Path(__file__).resolve().parent.parent / "src")
 NO_LIMITS = "[server]\nslots = 0\nproject_slots = 0\nagent = 'rehearsal'\n"
@@ -28,16 +30,17 @@ Kind = TypeVar("Kind", bound="LiveServer")
 
 def eventually(look: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = WAIT_S) -> Any:
     """The first truthy answer of `look`; fails loudly if none comes. `what` may be found out then."""
-    deadline = time.monotonic() + timeout_s
+    begun = time.monotonic()
     while True:
         # The last look begins after the deadline: whoever stood still until then has not looked in vain.
-        is_last = time.monotonic() >= deadline
+        waited_s = time.monotonic() - begun
         found = look()
         if found:
             return found
-        if is_last:
+        if waited_s >= timeout_s:
             raise AssertionError(f"did not happen within {timeout_s} s: {what() if callable(what) else what}")
-        select.select([], [], [], 0.01)
+        # Whoever has waited long looks less often: a look is a request, which keeps others from working.
+        select.select([], [], [], min(max(LOOK_EVERY_S, waited_s / 20), LOOK_AT_LEAST_EVERY_S))
 
 
 def is_loaded() -> bool:
