@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from hypothesis import settings
 
 from tests import sizes
 from tests.harness import SharedServers
+from tests.isolation import isolate
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / ".agents"
@@ -120,20 +122,36 @@ def kind_left_out(item: pytest.Item) -> str | None:
     return None
 
 
+def is_left_out(item: pytest.Item, only: str) -> str | None:
+    """The same for a run of only these: the fast ones, those of the system's parts, or the others."""
+    kind = kind_left_out(item)
+    if only == "fast":
+        return kind
+    of_parts = kind is None and not item.get_closest_marker("smoke")
+    if only == "parts":
+        return None if of_parts else kind or "of the whole system"
+    return "of its parts" if of_parts else None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fast", action="store_true", help="leave out what needs agents or a browser, or takes long")
+    parser.addoption("--only", choices=("fast", "parts", "whole"), help="the fast tests; or one of two halves of all")
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        # Workers inherit this.
+        folder = tempfile.TemporaryDirectory(prefix="perdure-tests-")
+        config.add_cleanup(folder.cleanup)
+        isolate(Path(folder.name))
     config.stash[LEFT_OUT] = Counter()
-    if config.getoption("--fast"):
+    if config.getoption("--only") == "fast":
         os.environ[sizes.FAST] = "1"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--fast"):
-        kinds = [(item, kind_left_out(item)) for item in items]
+    if only := config.getoption("--only"):
+        kinds = [(item, is_left_out(item, only)) for item in items]
         items[:] = [item for item, kind in kinds if kind is None]
         config.stash[LEFT_OUT].update(kind for _, kind in kinds if kind is not None)
     for item in items:
@@ -162,7 +180,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     left_out = config.stash[LEFT_OUT]
-    if left_out:
+    if left_out and config.getoption("--only") == "fast":
         kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.most_common())
         terminalreporter.section("left out of the fast run")
         terminalreporter.line(f"{left_out.total()} tests: {kinds}. Run them with ./run test --all (slow ones: --slow).")

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -61,6 +62,7 @@ class LiveServer:
             data.mkdir(parents=True, exist_ok=True)
             (data / "perdure.toml").write_text(config)
         self._env = env or {}
+        self._started_with: dict[str, Any] = {}
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.url = ""
@@ -77,6 +79,10 @@ class LiveServer:
     def token(self) -> str:
         return self.given_token or (self.data / "token").read_text().strip()
 
+    def _settings(self) -> str:
+        file = self.data / "perdure.toml"
+        return file.read_text() if file.exists() else ""
+
     def start(self, port: int | None = None) -> Self:
         self.data.mkdir(parents=True, exist_ok=True)
         with self.errors.open("ab") as log:
@@ -89,6 +95,7 @@ class LiveServer:
                 start_new_session=True,
             )
         line = self._first_line()
+        self._started_with = but_for_agents(self._settings())
         self.url = line.rsplit(" ", 1)[-1]
         self.port = urlsplit(self.url).port or 0
         self.http.close()
@@ -165,10 +172,12 @@ class LiveServer:
         """Erase every session and project and put the settings back: the next test finds an empty server."""
         if self.process is None:
             self.restart()
-        settings = self.data / "perdure.toml"
-        if (settings.read_text() if settings.exists() else "") != self.config:
-            settings.write_text(self.config)
+        if self._settings() != self.config:
+            (self.data / "perdure.toml").write_text(self.config)
             self.post("/api/agents/reload", expect=200)
+        if self._started_with != but_for_agents(self.config):
+            self.stop()
+            self.restart()
         while sessions := self.get("/api/sessions?limit=1000")["sessions"]:
             for session in sessions:
                 self.http.delete(f"/api/sessions/{session['id']}?purge=true").raise_for_status()
@@ -177,6 +186,12 @@ class LiveServer:
                 self.http.delete(f"/api/projects/{project['id']}").raise_for_status()
         none_left(self.data)
         os.truncate(self.errors, 0)
+
+    def configure(self, more: str) -> None:
+        """Start again with more settings than usual, until the server is cleared."""
+        self.stop()
+        (self.data / "perdure.toml").write_text(self._settings() + more)
+        self.restart()
 
     def add_agents(self, sections: str) -> None:
         """Have these agents besides those of the configuration, until the server is cleared."""
@@ -259,6 +274,11 @@ class LiveServer:
 
     def stream(self, path: str, position: str | None = None) -> "Stream":
         return Stream(self, path, position)
+
+
+def but_for_agents(settings: str) -> dict[str, Any]:
+    """What a server reads when it starts, and not again."""
+    return {name: section for name, section in tomllib.loads(settings).items() if name != "agents"}
 
 
 class SharedServers:

@@ -1,6 +1,7 @@
 """What the tests rely on: shared servers are empty, warm commands are commands, the fast run leaves out no kind."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from tests import sizes, warm
 from tests.conftest import ROOT, WHOLE_SYSTEM
 from tests.harness import NO_LIMITS, LiveServer, SharedServers, marked_processes
+from tests.isolation import AGENT_PROGRAMS, path_without
 
 AGENT = '[agents.mine]\ndriver = "acp"\ncommand = ["sh", "-c", "true"]\n'
 # What these files show is a real agent's own, so that nothing of it can be fast.
@@ -70,6 +72,26 @@ def test_a_warm_command_has_its_own_streams_environment_directory_and_exit_code(
 def test_a_warm_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         warm.run(["serve", "--port", "0", "--data", "data"], stdin="", env=dict(os.environ), cwd=tmp_path, timeout_s=2)
+
+
+def test_no_coding_agent_of_this_machine_is_found_by_a_test(servers: SharedServers) -> None:
+    assert not [program for program in AGENT_PROGRAMS if shutil.which(program)]
+    with servers.borrowed(LiveServer, NO_LIMITS) as server:
+        ready = {agent["name"] for agent in server.get("/api/agents")["agents"] if agent["state"] == "ready"}
+        assert ready == {"rehearsal", "rehearsal-stream", "rehearsal-resume"}
+
+
+def test_a_directory_of_the_path_keeps_all_but_the_agents_in_it(tmp_path: Path) -> None:
+    programs, other = tmp_path / "bin", tmp_path / "other"
+    for place in (programs, other):
+        place.mkdir()
+    for name in ("claude", "tool"):
+        (programs / name).write_text("#!/bin/sh\necho $0\n")
+        (programs / name).chmod(0o755)
+    path = path_without({"claude"}, f"{other}:{programs}:{tmp_path / 'none'}", tmp_path)
+    assert shutil.which("claude", path=path) is None
+    assert os.path.realpath(str(shutil.which("tool", path=path))) == str(programs / "tool")
+    assert path.split(":")[0] == str(other) and path.split(":")[2] == str(tmp_path / "none")
 
 
 def test_a_generated_test_is_shorter_in_the_fast_run_and_as_long_as_one_likes(monkeypatch: pytest.MonkeyPatch) -> None:

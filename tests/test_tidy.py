@@ -1,5 +1,6 @@
 """The project keeps its own rules, and each rule really fails on a tree that breaks it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,13 @@ from tests import tidy
 from tests.tidy import Breach
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """What was parsed is large, and slows every later test of the same process."""
+    yield
+    tidy.parsed.cache_clear()
 
 
 def tree(folder: Path, **files: str) -> Path:

@@ -5,6 +5,7 @@ Below: the standard library's parser. It deliberately knows nothing of style tha
 """
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -68,7 +69,13 @@ class Source(NamedTuple):
 def read(root: Path, folder: str) -> Iterator[Source]:
     for path in sorted((root / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        yield Source(str(path.relative_to(root)), module_name(root, path), text, ast.parse(text, str(path)))
+        yield Source(str(path.relative_to(root)), module_name(root, path), text, parsed(text))
+
+
+@functools.cache
+def parsed(text: str) -> ast.Module:
+    """Once for all rules."""
+    return ast.parse(text)
 
 
 def module_name(root: Path, path: Path) -> str:

@@ -109,9 +109,10 @@ class Stage:
         self._hides = True
         self._set_agents()
 
-    def set_up(self, **project: str) -> None:
-        """Other settings of the project."""
-        self.server.http.patch("/api/projects/here", json=project).raise_for_status()
+    def set_up(self, project: str) -> None:
+        """Other settings of the project, which only the server's file can have."""
+        self.server.http.delete("/api/projects/here").raise_for_status()
+        self.server.configure(f"[projects.here]\npath = {json.dumps(str(self.workdir))}\n{project}\n")
 
     def move_the_program(self) -> None:
         """The agent's command leads to another file from now on."""

@@ -117,7 +117,7 @@ def test_an_edit_of_what_the_agent_has_seen_starts_over(stage: Stage) -> None:
 
 
 def test_with_scope_agent_an_edit_of_a_foreign_turn_that_stays_the_boundary_changes_nothing(stage: Stage) -> None:
-    stage.set_up(history_scope="agent")
+    stage.set_up('history_scope = "agent"')
     session = stage.session()
     stage.say(session, "say one", agent="second")
     stage.say(session, "say two", agent="first")
@@ -128,7 +128,7 @@ def test_with_scope_agent_an_edit_of_a_foreign_turn_that_stays_the_boundary_chan
 
 @pytest.mark.parametrize("how", ["retry", "rewind"])
 def test_with_scope_agent_a_retry_or_a_cut_at_a_foreign_boundary_starts_over(stage: Stage, how: str) -> None:
-    stage.set_up(history_scope="agent")
+    stage.set_up('history_scope = "agent"')
     session = stage.session()
     stage.say(session, "say one")
     stage.say(session, "say two", agent="second")
@@ -200,7 +200,7 @@ def test_an_agent_that_can_not_resume_is_never_asked_to_and_always_told_all(stag
 
 
 def test_resuming_can_be_turned_off_for_a_project(stage: Stage) -> None:
-    stage.set_up(resume="never")
+    stage.set_up('resume = "never"')
     session = stage.session()
     stage.say(session, "say one")
     starts_over(stage, session, "say two", ["say one"], "resume_off")
