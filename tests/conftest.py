@@ -4,6 +4,7 @@ Above: all tests. Below: pytest. It deliberately holds no fixture that only one 
 tests.
 """
 
+import gc
 import json
 import os
 import shutil
@@ -68,6 +69,7 @@ def find_agent(name: str, agents: Path = AGENTS) -> RealAgent | str:
 
 # How long an example takes says how busy the machine is, and nothing of the code.
 settings.register_profile("perdure", deadline=None)
+settings.register_profile("perdure-fast", deadline=None, max_examples=30)
 settings.load_profile("perdure")
 
 
@@ -90,13 +92,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]
     shared = SharedServers(tmp_path_factory.mktemp("shared"))
     yield shared
     shared.close()
-
-
-@pytest.fixture(autouse=True)
-def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A developer's own PERDURE_... settings and token must not reach the servers that tests start."""
-    for name in [name for name in os.environ if name.startswith("PERDURE_") and not name.startswith("PERDURE_TEST_")]:
-        monkeypatch.delenv(name)
 
 
 # The fast run: what a contributor waits for before each commit. ---------------------------------------------------
@@ -122,7 +117,7 @@ def kind_left_out(item: pytest.Item) -> str | None:
     return None
 
 
-def is_left_out(item: pytest.Item, only: str) -> str | None:
+def why_left_out(item: pytest.Item, only: str) -> str | None:
     """The same for a run of only these: the fast ones, those of the system's parts, or the others."""
     kind = kind_left_out(item)
     if only == "fast":
@@ -141,17 +136,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         # Workers inherit this.
-        folder = tempfile.TemporaryDirectory(prefix="perdure-tests-")
+        folder = tempfile.TemporaryDirectory(prefix="perdure-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(folder.cleanup)
         isolate(Path(folder.name))
     config.stash[LEFT_OUT] = Counter()
     if config.getoption("--only") == "fast":
         os.environ[sizes.FAST] = "1"
+        settings.load_profile("perdure-fast")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if only := config.getoption("--only"):
-        kinds = [(item, is_left_out(item, only)) for item in items]
+        kinds = [(item, why_left_out(item, only)) for item in items]
         items[:] = [item for item, kind in kinds if kind is None]
         config.stash[LEFT_OUT].update(kind for _, kind in kinds if kind is not None)
     for item in items:
@@ -162,6 +158,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 reason = lack(thing)
                 if reason:
                     item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end. Else each collection of garbage goes through thousands of tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -175,7 +177,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_testnodedown(node: Any) -> None:
     # Every worker collects, and so leaves out, the same.
     left_out: Counter[str] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
-    node.config.stash[LEFT_OUT] = left_out
+    node.config.stash[LEFT_OUT] = left_out or node.config.stash[LEFT_OUT]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

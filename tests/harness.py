@@ -22,6 +22,7 @@ START_S = 60.0
 LOOK_EVERY_S = 0.01
 LOOK_AT_LEAST_EVERY_S = 0.1
 MOST_FREE_SERVERS = 3
+SWEEP_S = 2.0
 SOURCE = str(Path(__file__).resolve().parent.parent / "src")
 NO_LIMITS = "[server]\nslots = 0\nproject_slots = 0\nagent = 'rehearsal'\n"
 """As many sessions as a test wants, and the rehearsal agent whatever else is installed here."""
@@ -70,8 +71,7 @@ class LiveServer:
         self.http: httpx2.Client = httpx2.Client()
 
     @property
-    def environment(self) -> dict[str, str]:
-        """What the server is started with."""
+    def start_environment(self) -> dict[str, str]:
         token = {} if self.given_token is None else {"PERDURE_TOKEN": self.given_token}
         return {**os.environ, "PYTHONPATH": SOURCE, **token, **self._env}
 
@@ -91,11 +91,11 @@ class LiveServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=self.environment,
+                env=self.start_environment,
                 start_new_session=True,
             )
         line = self._first_line()
-        self._started_with = but_for_agents(self._settings())
+        self._started_with = start_settings(self._settings())
         self.url = line.rsplit(" ", 1)[-1]
         self.port = urlsplit(self.url).port or 0
         self.http.close()
@@ -168,16 +168,27 @@ class LiveServer:
         self.http.close()
         none_left(self.data)
 
+    def destroy(self) -> None:
+        """End it and all that it started, without asking."""
+        self.kill()
+        self.http.close()
+        for pid in marked_processes(self.data):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def clear(self) -> None:
-        """Erase every session and project and put the settings back: the next test finds an empty server."""
+        """Erase every session and project and put the settings back: the next test finds an empty server.
+
+        What stays is what the server has learnt of agents by their names, and who is signed in."""
+        settings_before = self._settings()
+        if settings_before != self.config:
+            (self.data / "perdure.toml").write_text(self.config)
+        if self.process is not None and self._started_with != start_settings(self.config):
+            self.stop()
         if self.process is None:
             self.restart()
-        if self._settings() != self.config:
-            (self.data / "perdure.toml").write_text(self.config)
+        elif settings_before != self.config:
             self.post("/api/agents/reload", expect=200)
-        if self._started_with != but_for_agents(self.config):
-            self.stop()
-            self.restart()
         while sessions := self.get("/api/sessions?limit=1000")["sessions"]:
             for session in sessions:
                 self.http.delete(f"/api/sessions/{session['id']}?purge=true").raise_for_status()
@@ -185,6 +196,12 @@ class LiveServer:
             if f"[projects.{project['id']}]" not in self.config:
                 self.http.delete(f"/api/projects/{project['id']}").raise_for_status()
         none_left(self.data)
+        try:
+            eventually(lambda: not list((self.data / "launches").glob("*")), "no launch is left", SWEEP_S)
+        except AssertionError:
+            # What a test left there by force is swept by the next start.
+            self.stop()
+            self.restart()
         os.truncate(self.errors, 0)
 
     def configure(self, more: str) -> None:
@@ -195,6 +212,7 @@ class LiveServer:
 
     def add_agents(self, sections: str) -> None:
         """Have these agents besides those of the configuration, until the server is cleared."""
+        assert start_settings(self._settings()) == start_settings(self.config), "agents come before other settings"
         (self.data / "perdure.toml").write_text(self.config + sections)
         self.post("/api/agents/reload", expect=200)
 
@@ -276,7 +294,7 @@ class LiveServer:
         return Stream(self, path, position)
 
 
-def but_for_agents(settings: str) -> dict[str, Any]:
+def start_settings(settings: str) -> dict[str, Any]:
     """What a server reads when it starts, and not again."""
     return {name: section for name, section in tomllib.loads(settings).items() if name != "agents"}
 
@@ -290,7 +308,7 @@ class SharedServers:
         self._made = 0
 
     def borrow(self, kind: "type[Kind]", config: str) -> "Kind":
-        for server in self._free:
+        for server in reversed(self._free):
             if type(server) is kind and server.config == config:
                 self._free.remove(server)
                 return server
@@ -302,7 +320,7 @@ class SharedServers:
         try:
             server.clear()
         except BaseException:
-            server.kill()
+            server.destroy()
             raise
         self._free.append(server)
         if len(self._free) > MOST_FREE_SERVERS:
@@ -317,8 +335,9 @@ class SharedServers:
             self.give_back(server)
 
     def close(self) -> None:
-        while self._free:
-            self._free.pop().finish()
+        with contextlib.ExitStack() as ended:
+            while self._free:
+                ended.callback(self._free.pop().finish)
 
 
 class Stream:
@@ -326,7 +345,7 @@ class Stream:
 
     def __init__(self, server: LiveServer, path: str, position: str | None = None, timeout_s: float = WAIT_S) -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port), timeout_s)
-        request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer test-token\r\n"
+        request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {server.token}\r\n"
         if position is not None:
             request += f"Last-Event-ID: {position}\r\n"
         self._socket.sendall((request + "\r\n").encode())

@@ -1,4 +1,4 @@
-"""How much of a generated test is played: less in the fast run, and as much as a person wants on demand."""
+"""How much of a generated test is played, or in what steps: less in the fast run, and on demand as a person wants."""
 
 import os
 

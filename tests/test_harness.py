@@ -9,7 +9,7 @@ import pytest
 
 from tests import sizes, warm
 from tests.conftest import ROOT, WHOLE_SYSTEM
-from tests.harness import NO_LIMITS, LiveServer, SharedServers, marked_processes
+from tests.harness import NO_LIMITS, LiveServer, SharedServers, marked_processes, none_left
 from tests.isolation import AGENT_PROGRAMS, path_without
 
 AGENT = '[agents.mine]\ndriver = "acp"\ncommand = ["sh", "-c", "true"]\n'
@@ -49,15 +49,19 @@ def test_two_that_borrow_at_once_get_a_server_each(servers: SharedServers) -> No
         assert first.url != second.url
 
 
-def test_a_server_that_can_not_be_emptied_is_not_lent_again(servers: SharedServers, tmp_path: Path) -> None:
+def test_a_server_that_can_not_be_emptied_is_not_lent_again(servers: SharedServers) -> None:
     class Stubborn(LiveServer):
         def clear(self) -> None:
             raise AssertionError("a process is left")
 
-    with pytest.raises(AssertionError, match="a process is left"), servers.borrowed(Stubborn, NO_LIMITS) as first:
-        url = first.url
-    with pytest.raises(AssertionError, match="a process is left"), servers.borrowed(Stubborn, NO_LIMITS) as second:
-        assert second.url != url
+    first = servers.borrow(Stubborn, NO_LIMITS)
+    first.send(first.create(), "hang")
+    with pytest.raises(AssertionError, match="a process is left"):
+        servers.give_back(first)
+    none_left(first.data)
+    second = servers.borrow(Stubborn, NO_LIMITS)
+    assert second.data != first.data
+    second.destroy()
 
 
 def test_a_warm_command_has_its_own_streams_environment_directory_and_exit_code(tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
 """Mistakes in the configuration are noticed at the start, and told in a sentence that says where."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from perdure.config import ConfigError, load
-from tests.harness import SOURCE, WAIT_S, LiveServer
+from tests import warm
+from tests.harness import WAIT_S, LiveServer
 
 MISSPELT_RULE = '{tool = "Bash", patern = "git status*", action = "allow"}'
 
@@ -16,10 +15,8 @@ MISSPELT_RULE = '{tool = "Bash", patern = "git status*", action = "allow"}'
 def refused(data: Path, text: str, *options: str) -> str:
     """What a server says that does not start with this perdure.toml."""
     (data / "perdure.toml").write_text(text)
-    command = [sys.executable, "-m", "perdure", "serve", "--port", "0", "--data", str(data), *options]
-    ended = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=WAIT_S
-    )
+    command = ["serve", "--port", "0", "--data", str(data), *options]
+    ended = warm.run(command, stdin="", env=dict(os.environ), cwd=data, timeout_s=WAIT_S)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     return ended.stderr

@@ -69,13 +69,13 @@ class Source(NamedTuple):
 def read(root: Path, folder: str) -> Iterator[Source]:
     for path in sorted((root / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        yield Source(str(path.relative_to(root)), module_name(root, path), text, parsed(text))
+        yield Source(str(path.relative_to(root)), module_name(root, path), text, parsed(text, str(path)))
 
 
 @functools.cache
-def parsed(text: str) -> ast.Module:
+def parsed(text: str, path: str) -> ast.Module:
     """Once for all rules."""
-    return ast.parse(text)
+    return ast.parse(text, path)
 
 
 def module_name(root: Path, path: Path) -> str:

@@ -173,7 +173,10 @@ class Stage:
 def stage(agent: Agent, installed: RealAgent, servers: SharedServers, folder: Path) -> Iterator[Stage]:
     """Fails if a process of the agent is left when the server has erased its sessions."""
     with running() as model:
-        with servers.borrowed(LiveServer, CONFIG) as server:
-            made = Stage(agent, installed, model, server, folder)
+        server = servers.borrow(LiveServer, CONFIG)
+        made = Stage(agent, installed, model, server, folder)
+        try:
             yield made
-        eventually(lambda: not made.processes(), lambda: f"none is left of {made.processes()}", GONE_S)
+        finally:
+            servers.give_back(server)
+            eventually(lambda: not made.processes(), lambda: f"no process is left: {made.processes()}", GONE_S)

@@ -109,7 +109,7 @@ class Stage:
         self._hides = True
         self._set_agents()
 
-    def set_up(self, project: str) -> None:
+    def set_project(self, project: str) -> None:
         """Other settings of the project, which only the server's file can have."""
         self.server.http.delete("/api/projects/here").raise_for_status()
         self.server.configure(f"[projects.here]\npath = {json.dumps(str(self.workdir))}\n{project}\n")
@@ -120,6 +120,8 @@ class Stage:
         shutil.copy(self._recorder, copy)
         self._recorder = copy
         self._set_agents()
+        self.server.stop()
+        self.server.restart()
 
     # A conversation --------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """When a turn goes on in the agent's own session, and when it does not: each case with both halves, what the agent was
 asked to open and what its model was really given. A case that opens nothing again tells all; never neither."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,8 +31,10 @@ def stage(
     request: pytest.FixtureRequest,
 ) -> Iterator[Stage]:
     installed = request.getfixturevalue("real_agent")(family.program) if family.program else None
-    with running() as model, servers.borrowed(LiveServer, CONFIG) as server:
-        yield Stage(family, tmp_path, server, installed, model if installed else None)
+    with contextlib.ExitStack() as ended:
+        model = ended.enter_context(running()) if installed else None
+        server = ended.enter_context(servers.borrowed(LiveServer, CONFIG))
+        yield Stage(family, tmp_path, server, installed, model)
 
 
 def resumes(stage: Stage, session: str, text: str, said: list[str], **fields: Any) -> Any:
@@ -117,7 +120,7 @@ def test_an_edit_of_what_the_agent_has_seen_starts_over(stage: Stage) -> None:
 
 
 def test_with_scope_agent_an_edit_of_a_foreign_turn_that_stays_the_boundary_changes_nothing(stage: Stage) -> None:
-    stage.set_up('history_scope = "agent"')
+    stage.set_project('history_scope = "agent"')
     session = stage.session()
     stage.say(session, "say one", agent="second")
     stage.say(session, "say two", agent="first")
@@ -128,7 +131,7 @@ def test_with_scope_agent_an_edit_of_a_foreign_turn_that_stays_the_boundary_chan
 
 @pytest.mark.parametrize("how", ["retry", "rewind"])
 def test_with_scope_agent_a_retry_or_a_cut_at_a_foreign_boundary_starts_over(stage: Stage, how: str) -> None:
-    stage.set_up('history_scope = "agent"')
+    stage.set_project('history_scope = "agent"')
     session = stage.session()
     stage.say(session, "say one")
     stage.say(session, "say two", agent="second")
@@ -200,7 +203,7 @@ def test_an_agent_that_can_not_resume_is_never_asked_to_and_always_told_all(stag
 
 
 def test_resuming_can_be_turned_off_for_a_project(stage: Stage) -> None:
-    stage.set_up('resume = "never"')
+    stage.set_project('resume = "never"')
     session = stage.session()
     stage.say(session, "say one")
     starts_over(stage, session, "say two", ["say one"], "resume_off")

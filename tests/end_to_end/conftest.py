@@ -1,5 +1,6 @@
 """Servers for the end-to-end tests: an empty one that tests share, or one of a test's own. Neither leaves a process."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,14 +18,12 @@ def server(servers: SharedServers) -> Iterator[LiveServer]:
 
 @pytest.fixture
 def make_server(tmp_path: Path) -> Iterator[Callable[..., LiveServer]]:
-    """`make_server("[server]\\nslots = 3\\n")`: a server of one's own, with these settings."""
-    made: list[LiveServer] = []
+    """`make_server("[server]\\nslots = 3\\n")`: a server for this test alone, with these settings."""
+    with contextlib.ExitStack() as ended:
 
-    def make(config: str = NO_LIMITS, name: str = "data", **env: str) -> LiveServer:
-        server = LiveServer(tmp_path / name, config, env)
-        made.append(server)
-        return server.start()
+        def make(config: str = NO_LIMITS, name: str = "data") -> LiveServer:
+            server = LiveServer(tmp_path / name, config)
+            ended.callback(server.finish)
+            return server.start()
 
-    yield make
-    for server in made:
-        server.finish()
+        yield make

@@ -15,8 +15,6 @@ from perdure.server import Server
 from tests.end_to_end.victims import none_left, until_said
 from tests.harness import SOURCE, WAIT_S, LiveServer, eventually, marked_processes
 
-NO_LIMITS = "[server]\nslots = 0\nproject_slots = 0\n"
-
 
 @pytest.mark.smoke
 def test_a_second_server_on_the_same_data_refuses_and_harms_nothing(server: LiveServer) -> None:

@@ -28,7 +28,12 @@ class ServerProcess(LiveServer):
         """Where commands are run, and their home."""
 
     @property
+    def start_environment(self) -> dict[str, str]:
+        return {**self.environment, "HOME": str(self.data.parent)}
+
+    @property
     def environment(self) -> dict[str, str]:
+        """What commands are run with."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PERDURE_", "XDG_"))}
         return {**kept, "PYTHONPATH": SOURCE, "TERM": "xterm-256color", "HOME": str(self.folder)}
 
@@ -49,7 +54,7 @@ class ServerProcess(LiveServer):
 
 @pytest.fixture
 def server(servers: SharedServers, tmp_path: Path) -> Iterator[ServerProcess]:
-    """An empty server. It may be killed; nothing of the test outlives it."""
+    """An empty server, which a test may kill."""
     with servers.borrowed(ServerProcess, CONFIG) as process:
         process.folder = tmp_path
         yield process

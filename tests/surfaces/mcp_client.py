@@ -95,7 +95,7 @@ async def talking(data: Path, mode: str = "auto", cwd: Path | None = None, **env
             async with Client(stdio_client(relay), mode=mode) as client:
                 yield Caller(client)
         finally:
-            process.join(WAIT_S)
+            await asyncio.to_thread(process.join, WAIT_S)
             process.kill()
             process.join(WAIT_S)
-        assert Path(errors).read_text() == ""
+        assert (process.exitcode, Path(errors).read_text()) == (0, "")

@@ -300,7 +300,10 @@ def test_doctor_finds_a_healthy_server_and_a_token_that_others_may_read(server: 
     assert healthy.returncode == 0, healthy.stdout
     assert re.search(r"^ok +agent rehearsal: ready(, version \S+)?$", healthy.stdout, re.MULTILINE)
     (server.data / "token").chmod(0o644)
-    found = server.run("doctor", "--json")
+    try:
+        found = server.run("doctor", "--json")
+    finally:
+        (server.data / "token").chmod(0o600)
     assert found.returncode == 1
     problems = [one for one in json.loads(found.stdout)["findings"] if one["level"] == "problem"]
     assert [one["about"] for one in problems] == ["token"] and "chmod 600" in problems[0]["what"]

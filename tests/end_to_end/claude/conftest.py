@@ -1,4 +1,4 @@
-"""The stage of each scenario: a column and its server, from which everything that it started is gone in the end."""
+"""The stage of each scenario: a column and its server. Nothing that it started outlives the test."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -26,9 +26,10 @@ def stage(
     request: pytest.FixtureRequest,
 ) -> Iterator[Stage]:
     agent = request.getfixturevalue("real_agent")("claude") if column.real else None
-    with running() as model, contextlib.ExitStack() as ended:
+    with contextlib.ExitStack() as ended:
+        model = ended.enter_context(running()) if agent else None
 
         def borrow() -> LiveServer:
             return ended.enter_context(servers.borrowed(LiveServer, NO_LIMITS))
 
-        yield Stage(column, tmp_path, borrow, make_server, agent, model if agent else None)
+        yield Stage(column, tmp_path, borrow, make_server, agent, model)
