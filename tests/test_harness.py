@@ -1,6 +1,7 @@
 """What the tests rely on: shared servers are empty, warm commands are commands, the fast run leaves out no kind."""
 
 import os
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -105,6 +106,18 @@ def test_a_generated_test_is_shorter_in_the_fast_run_and_as_long_as_one_likes(mo
     assert sizes.size("KILLS_OF_NOBODY", 30, fast=3) == 3
     monkeypatch.setenv("PERDURE_TEST_KILLS_OF_NOBODY", "200")
     assert sizes.size("KILLS_OF_NOBODY", 30, fast=3) == 200
+
+
+def test_the_fast_run_says_why_it_skips_the_unit_tests_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lack = runpy.run_path(str(ROOT / "run"))["page_tests_lack"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "Node is not on this machine" in lack()
+    for name in ("node", "npm"):
+        (tmp_path / name).write_text("#!/bin/sh\necho v18.19.0\n")
+        (tmp_path / name).chmod(0o755)
+    assert lack() == "the page needs Node 20.19 or newer; this is v18.19.0"
 
 
 def test_every_kind_of_end_to_end_test_has_one_in_the_fast_run() -> None:
