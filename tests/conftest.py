@@ -112,9 +112,10 @@ def kind_left_out(item: pytest.Item) -> str | None:
         return "in a browser"
     if item.get_closest_marker("smoke"):
         return None
-    if item.get_closest_marker("full") or item.path.relative_to(ROOT / "tests").parts[0] in WHOLE_SYSTEM:
+    folder = item.path.relative_to(ROOT / "tests").parts[0]
+    if item.get_closest_marker("full") or folder in WHOLE_SYSTEM:
         return "of the whole system"
-    return None
+    return "of the rehearsal agent alone" if folder == "rehearsal" else None
 
 
 def why_left_out(item: pytest.Item, only: str) -> str | None:
@@ -122,7 +123,7 @@ def why_left_out(item: pytest.Item, only: str) -> str | None:
     kind = kind_left_out(item)
     if only == "fast":
         return kind
-    of_parts = kind is None and not item.get_closest_marker("smoke")
+    of_parts = kind in (None, "of the rehearsal agent alone") and not item.get_closest_marker("smoke")
     if only == "parts":
         return None if of_parts else kind or "of the whole system"
     return "of its parts" if of_parts else None

@@ -172,9 +172,16 @@ class LiveServer:
         """End it and all that it started, without asking."""
         self.kill()
         self.http.close()
-        for pid in marked_processes(self.data):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+
+        def killed() -> bool:
+            """A keeper may start one more meanwhile."""
+            found = marked_processes(self.data)
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return not found
+
+        eventually(killed, "all that it started is killed")
 
     def clear(self) -> None:
         """Erase every session and project and put the settings back: the next test finds an empty server.

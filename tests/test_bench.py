@@ -25,13 +25,14 @@ def agent(tmp_path: Path) -> Path:
     return streaming.compiled_agent(tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.needs("linux", "cc")
 @pytest.mark.parametrize(
     "load",
     [
         Load(viewers=12, per_s=50, count=20),
-        pytest.param(Load(viewers=10, per_s=0, count=1000, light=True), marks=pytest.mark.full),
-        pytest.param(Load(viewers=3, per_s=50, count=20, sessions=3), marks=pytest.mark.full),
+        Load(viewers=10, per_s=0, count=1000, light=True),
+        Load(viewers=3, per_s=50, count=20, sessions=3),
     ],
     ids=["a crowd", "a burst", "several sessions"],
 )
@@ -57,6 +58,7 @@ def test_a_resting_server_is_measured(tmp_path: Path, agent: Path) -> None:
     assert {row.figure for row in rows} >= {"start to ready", "idle memory (RSS)", "created one by one"}
 
 
+@pytest.mark.full
 @pytest.mark.needs("linux", "cc")
 def test_a_long_session_written_by_the_machine_is_opened_by_a_server(tmp_path: Path, agent: Path) -> None:
     place = Subject(tmp_path / "long", agent)

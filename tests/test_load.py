@@ -79,6 +79,7 @@ def test_a_light_viewer_that_lacks_a_byte_is_found_and_not_counted(missing: int,
     assert (readers.unequal, readers.frames) == (unequal, 2 if missing else 4)
 
 
+@pytest.mark.full
 @pytest.mark.needs("linux", "cc")
 def test_what_never_came_is_reported_as_lost() -> None:
     with Reference() as server, Viewers(server.port, 2, max_s=3) as crowd:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness import LiveServer, eventually
+from tests.sizes import size
 
-SESSIONS = 300
+SESSIONS = size("IDLE_SESSIONS", 300, fast=60)
 EVICTED_AFTER_S = 45.0
 
 
