@@ -12,7 +12,7 @@ from benchmarks.load import Viewers
 from benchmarks.reference import Outcome, sleep_until, starts_ns
 from tests.harness import LiveServer
 
-HEADERS = ("Authorization: Bearer test-token",)
+HEADERS = ("Authorization: Bearer test-token-of-the-tests",)
 POLL_S = 0.1
 START_WAIT_S = 120.0
 STREAM_EXTRA_S = 60.0

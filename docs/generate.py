@@ -48,7 +48,8 @@ CODES = {
     "too_large": "Larger than `max_message_bytes`.",
     "rate_limited": "Too many at once. Wait.",
     "agent_unavailable": "The agent can't be started; `detail` says what to do.",
-    "unavailable": "Not now, for example because the disk is full. Nothing was taken.",
+    "unavailable": "Not now, for example because the disk is full. Nothing was taken. See `Retry-After`.",
+    "damaged": "What is stored of it can't be read. It is set aside, and `perdure doctor --deep` says what to do.",
     "internal": "A bug. Please report it.",
 }
 UNITS = {"_s": "seconds", "_mb": "MiB", "_bytes": "bytes", "_events": "events"}
@@ -237,7 +238,7 @@ def endpoint_rows() -> Iterator[tuple[str, ...]]:
 
 def query_rows() -> Iterator[tuple[str, ...]]:
     for endpoint in ENDPOINTS:
-        for name, (_, what) in endpoint.query.items():
+        for name, (_, what, *_) in endpoint.query.items():
             yield f"`{endpoint.method} {shown_path(endpoint)}`", f"`{name}`", what
 
 
@@ -245,10 +246,17 @@ def api_page() -> str:
     return page(
         "The HTTP API",
         [
-            "JSON in and out. Every request needs the token, as `Authorization: Bearer TOKEN` or as the cookie of a",
-            "signed-in browser, except `GET /api/health` and `POST /api/login`. The full description of every body and",
-            "answer is the OpenAPI document at `/api/openapi.json`; `/api/docs` shows this table. A field with `?` may",
-            "be left out. Unknown fields are ignored; only those of a permission rule are refused.",
+            "JSON in and out. Every request needs the token, as `Authorization: Bearer TOKEN`, except for",
+            "`GET /api/health`, `POST /api/login` and `GET /api/docs`, which shows this table. A browser that signed",
+            "in sends its cookie and the key that came with it (`Perdure-Page-Key`) instead. What can't send a header,",
+            "such as a download or an `EventSource`, uses a ticket: `POST /api/tickets` with a path answers a ticket",
+            "that opens this path once, within 30 seconds, as `?ticket=TICKET`. The full description of every body and",
+            "answer is the OpenAPI document at `/api/openapi.json`. A field with `?` may be left out.",
+            "",
+            "A field that nobody knows is ignored, so that an old server understands a new client; in a permission",
+            "rule it is refused. A field that Perdure knows but can't set with that request, as `resume` of a project",
+            "or `model` in a change of a session, is refused with what to do instead, unless it says what is so",
+            "already. A filter value that does not exist is refused.",
         ],
         table(("request", "what it does", "takes", "answers", "may refuse"), endpoint_rows()),
         ["## Queries"],
@@ -257,7 +265,8 @@ def api_page() -> str:
             "## Errors",
             "",
             "Errors are `application/problem+json`: `type`, `title`, `status`, `detail`, `code`, and `error`, which is",
-            "the detail again. Any request may get `invalid`, `unauthorized`, `forbidden`, `unavailable`, `internal`.",
+            "the detail again. Any request may get `invalid`, `unauthorized`, `forbidden`, `unavailable`, `damaged` or",
+            "`internal`.",
         ],
         table(("code", "status", "what it means"), ((f"`{c}`", str(s), CODES[c]) for c, s in STATUS_OF_CODE.items())),
         ["## The command line", "", "Each command has `--help`; those that speak to a server have `--json`."],

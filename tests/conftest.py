@@ -96,7 +96,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]
 
 # The fast run: what a contributor waits for before each commit. ---------------------------------------------------
 
-WHOLE_SYSTEM = ("end_to_end", "conversations", "continuity")
+WHOLE_SYSTEM = ("end_to_end", "conversations", "continuity", "seeds")
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from perdure.runtime import cgroups
+
 WAIT_S = 30.0
 START_S = 60.0
 LOOK_EVERY_S = 0.01
@@ -53,14 +55,14 @@ def is_loaded() -> bool:
 class LiveServer:
     """`perdure serve` on a free port. May be killed and started again on the same data."""
 
-    given_token: str | None = "test-token"
+    given_token: str | None = "test-token-of-the-tests"
     """None: the server makes one and keeps it in its data directory."""
 
     def __init__(self, data: Path, config: str = "", env: dict[str, str] | None = None) -> None:
         self.data = data
         self.config = config
         if config:
-            data.mkdir(parents=True, exist_ok=True)
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
             (data / "perdure.toml").write_text(config)
         self._env = env or {}
         self._started_with: dict[str, Any] = {}
@@ -84,7 +86,7 @@ class LiveServer:
         return file.read_text() if file.exists() else ""
 
     def start(self, port: int | None = None) -> Self:
-        self.data.mkdir(parents=True, exist_ok=True)
+        self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.errors.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "perdure", "serve", "--port", str(port or 0), "--data", str(self.data)],
@@ -167,6 +169,7 @@ class LiveServer:
         self.stop()
         self.http.close()
         none_left(self.data)
+        remove_groups(self.data)
 
     def destroy(self) -> None:
         """End it and all that it started, without asking."""
@@ -182,6 +185,7 @@ class LiveServer:
             return not found
 
         eventually(killed, "all that it started is killed")
+        remove_groups(self.data)
 
     def clear(self) -> None:
         """Erase every session and project and put the settings back: the next test finds an empty server.
@@ -422,6 +426,15 @@ def none_left(data: Path) -> None:
     eventually(lambda: not marked_processes(data), lambda: f"no process is left: {marked_processes(data)}")
 
 
+def remove_groups(data: Path) -> None:
+    """The control groups that a killed server left: its next one would remove them, and there is none."""
+    if (data / "install").exists():
+        install = (data / "install").read_text().split()[0]
+        for base in cgroups.here():
+            for group in base.folder.glob(f"{cgroups.PREFIX}{install}-*"):
+                cgroups.remove(group)
+
+
 def marked_processes(data: Path) -> dict[int, str]:
     """Processes that carry the mark of a launch of this installation, and its keepers."""
     install = (data / "install").read_text().split()[0] if (data / "install").exists() else "?"
@@ -435,6 +448,6 @@ def marked_processes(data: Path) -> dict[int, str]:
         except OSError:
             continue
         marked = any(part.startswith(b"PERDURE_LAUNCH=" + install.encode()) for part in environment)
-        if marked or ("keeper.py" in command and str(data) in command):
+        if marked or ("/keeper." in command and str(data) in command):
             found[int(entry.name)] = command
     return found

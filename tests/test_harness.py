@@ -18,7 +18,9 @@ AGENT = '[agents.mine]\ndriver = "acp"\ncommand = ["sh", "-c", "true"]\n'
 REAL_ONLY = {
     "end_to_end/test_real_agents.py",
     "end_to_end/claude/test_configuration.py",
+    "end_to_end/claude/test_images.py",
     "end_to_end/claude/test_mcp.py",
+    "end_to_end/claude/test_replay.py",
     "end_to_end/claude/test_teams.py",
 }
 

@@ -30,6 +30,10 @@ def refused(data: Path, text: str, *options: str) -> str:
         ("[server]\nslot = 3\n", "slot"),
         (f'[projects.site]\npath = "/srv"\npermissions = [{MISSPELT_RULE}]\n', "patern"),
         ("[server\n", "is not valid TOML"),
+        ('[server]\nallowed_hosts = ["*.example.com"]\n', "'*.example.com' is not a host name"),
+        ('[server]\nallowed_origins = ["*"]\n', "allowed_origins: '*' would admit every site; name each origin"),
+        ('[server]\nallowed_origins = ["https://a.example/"]\n', "'https://a.example/' is not an origin"),
+        ('[server]\nallowed_origins = ["null"]\n', "'null' is not an origin"),
     ],
 )
 def test_a_setting_that_can_not_be_used_is_told_where_it_stands(tmp_path: Path, text: str, told: str) -> None:

@@ -158,7 +158,7 @@ def test_a_word_about_the_machine_it_was_written_on_is_found(tmp_path: Path) -> 
         core__a="x = '/wor" + "k/main'\n",
         tests__a="# /roo" + "t/.cache\n",
         docs__a="see ../share" + "d/API.md\n",
-        docs__fine="see docs/work/a.md and https://example.org/root/a\n",
+        docs__fine="see docs/wor" + "k/a.md and https://example.org/roo" + "t/a\n",
     )
     assert [breach.path for breach in tidy.foreign_paths(project)] == [
         "docs/a.md",

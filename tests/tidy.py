@@ -32,8 +32,18 @@ LAYERS = {
     "__main__": ("surfaces.cli",),
 }
 # The command line starts the server and the rehearsal agent, adds agents of the catalogue to the configuration, and its
-# doctor looks at the disk with the server's eyes; nothing else on a surface may.
-EXCEPTIONS = {"surfaces.cli": ("server", "rehearsal", "runtime.catalogue", "runtime.filesystem")}
+# doctor looks at disk, database and settings with the server's eyes; nothing else on a surface may.
+EXCEPTIONS = {
+    "surfaces.cli": (
+        "server",
+        "rehearsal",
+        "runtime.catalogue",
+        "runtime.cgroups",
+        "runtime.filesystem",
+        "runtime.inspection",
+        "runtime.settings_check",
+    )
+}
 WIRES_EVERYTHING = "server"
 STANDARD_LIBRARY_ONLY = ("runtime.keeper",)
 

@@ -12,11 +12,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from perdure.core.addresses import host_of, is_origin
 from perdure.core.misfits import what_is_wrong
 from perdure.core.permissions import Rule
 
 DEFAULT_PORT = 7433
 MIB = 1024 * 1024
+SLOTS = 3
+SLOTS_REPLACING = 1
 
 
 class ConfigError(Exception):
@@ -32,12 +35,18 @@ Positive = Annotated[int, Meta(ge=1)]
 class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Clocks and what they do. Given for the server, and for a project or a session where it should differ."""
 
-    turn_timeout_s: Annotated[Seconds | None, Meta(description="A turn that runs longer is stopped. 0: never.")] = None
+    turn_timeout_s: Annotated[
+        Seconds | None,
+        Meta(
+            description="A turn that is worked on for longer is stopped; waiting for a person does not count. 0: never."
+        ),
+    ] = None
     idle_timeout_s: Annotated[
         Seconds | None, Meta(description="A process that has had nothing to do for this long is suspended. 0: never.")
     ] = None
     lifetime_s: Annotated[
-        Seconds | None, Meta(description="A process older than this is suspended after its turn. 0: never.")
+        Seconds | None,
+        Meta(description="A process older than this is suspended after its turn; see `on_lifetime`. 0: never."),
     ] = None
     silence_s: Annotated[
         Seconds | None, Meta(description="A running turn that shows nothing for this long is reported. 0: never.")
@@ -47,19 +56,26 @@ class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
     ] = None
     on_idle: Annotated[
         Literal["suspend", "end"] | None,
-        Meta(description="Whether the idle clock suspends the process or ends the session."),
+        Meta(description="Whether the idle clock suspends the process or ends the session, with or without a process."),
     ] = None
-    on_lifetime: Annotated[Literal["suspend", "end"] | None, Meta(description="The same for the lifetime clock.")] = (
-        None
-    )
+    on_lifetime: Annotated[
+        Literal["suspend", "end"] | None,
+        Meta(
+            description="Whether the lifetime clock suspends the process, measured from its start, or ends the "
+            "session, with or without a process, measured from its first turn."
+        ),
+    ] = None
     on_full: Annotated[
         Literal["refuse", "replace"] | None,
-        Meta(description="With no free slot: refuse the new session's turn, or end the oldest one."),
+        Meta(
+            description="With no free slot: refuse the turn, or let the new session replace the one that was active "
+            "longest ago, which ends. With `replace` every session that has not ended takes a slot."
+        ),
     ] = None
     count_idle: Annotated[bool | None, Meta(description="Whether idle sessions count as taken slots.")] = None
     on_limit: Annotated[
         Literal["stop", "continue"] | None,
-        Meta(description="After a usage limit: stay idle, or go on by itself when it resets."),
+        Meta(description="After a usage limit: stay idle, or continue when it resets, if the agent reports it so."),
     ] = None
     limit_retries: Annotated[
         NonNegative | None, Meta(description="How often in a row a session goes on by itself after a usage limit.")
@@ -88,8 +104,17 @@ DEFAULT_LIMITS = Limits(
 class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     """The server as a whole."""
 
-    slots: Annotated[int, Meta(ge=0, description="How many agents may run at once. 0: no limit.")] = 3
-    project_slots: Annotated[int, Meta(ge=0, description="The same for each project. 0: no limit.")] = 1
+    slots: Annotated[
+        NonNegative | None,
+        Meta(
+            description="How many turns may run at once; those that wait for a person do not count. 0: no limit. "
+            'By default 3, or 1 with `on_full = "replace"`.'
+        ),
+    ] = None
+    project_slots: Annotated[
+        int,
+        Meta(ge=0, description="The same for each configured project. Sessions without one do not count. 0: no limit."),
+    ] = 1
     agent: Annotated[str | None, Meta(description="The agent of sessions that name none.")] = None
     on_restart: Annotated[
         Literal["continue", "end"],
@@ -105,6 +130,19 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     allowed_hosts: Annotated[
         list[str], Meta(description="Host names besides this machine's own under which the server may be reached.")
     ] = []
+    allowed_origins: Annotated[
+        list[str],
+        Meta(
+            description="Origins of front ends elsewhere that may use the API with the token, such as "
+            "`https://team.example.com`."
+        ),
+    ] = []
+    behind_proxy: Annotated[
+        bool, Meta(description="A reverse proxy with TLS is in front: sign-in cookies are for HTTPS only.")
+    ] = False
+    insecure_http: Annotated[
+        bool, Meta(description="Serve plain HTTP on an address that others can reach, on a network that you trust.")
+    ] = False
     abort_grace_s: Annotated[
         Seconds, Meta(description="How long an agent may take to stop when asked, before it is ended.")
     ] = 10
@@ -132,6 +170,21 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=0, description="A viewer that missed more events than this gets a snapshot instead.")
     ] = 10_000
     heartbeat_s: Annotated[float, Meta(gt=0, description="How often a stream shows that it is alive.")] = 15
+
+    def __post_init__(self) -> None:
+        for host in self.allowed_hosts:
+            if host_of(host) is None:
+                raise ValueError(f"allowed_hosts: {host!r} is not a host name; write it as in perdure.example.com")
+        for origin in self.allowed_origins:
+            if origin == "*":
+                raise ValueError(
+                    "allowed_origins: '*' would admit every site; name each origin, such as https://team.example.com"
+                )
+            if not is_origin(origin):
+                raise ValueError(
+                    f"allowed_origins: {origin!r} is not an origin; write scheme, host and port as a browser does, "
+                    "such as https://team.example.com or http://localhost:5173"
+                )
 
 
 SESSION_VARIABLE = "PERDURE_SESSION"
@@ -261,6 +314,13 @@ class Config(Struct, kw_only=True, forbid_unknown_fields=True):
     limits: Limits = msgspec.field(default_factory=Limits)
     agents: dict[str, AgentSettings] = {}
     projects: dict[str, ProjectSettings] = {}
+
+    @property
+    def slots(self) -> int:
+        """As given, or as the rule for full slots wants it."""
+        if self.server.slots is not None:
+            return self.server.slots
+        return SLOTS_REPLACING if self.limits.on_full == "replace" else SLOTS
 
 
 def merged(*layers: Limits | dict[str, Any]) -> Limits:

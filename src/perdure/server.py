@@ -16,18 +16,21 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure import __version__
 from perdure.config import Config, ConfigError, load
-from perdure.core.errors import Refused, StoreError
+from perdure.core.addresses import host_of, is_loopback
+from perdure.core.errors import StoreDamaged, StoreError, StoreFull
+from perdure.runtime import settings_check
 from perdure.runtime.agents import Agents
 from perdure.runtime.data import DataDirectory, DataError
 from perdure.runtime.host import Host
 from perdure.runtime.log import Log
 from perdure.runtime.projects import Projects
 from perdure.runtime.sessions import Sessions
+from perdure.runtime.tokens import TokenError, check_token, read_token_file
 from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
-from perdure.surfaces.http.access import LOOPBACK, Access, host_name
+from perdure.surfaces.http.access import Access
 from perdure.surfaces.http.app import make_app
-from perdure.surfaces.http.takeover import TakeableProtocol
+from perdure.surfaces.http.connections import BoundedProtocol, raise_open_files
 from perdure.surfaces.http.viewers import Hub
 
 logger = logging.getLogger(__name__)
@@ -69,7 +72,7 @@ class Server:
         config: Config | None = None,
         config_path: Path | None = None,
         token: str | None = None,
-        http_protocol: type[HttpToolsProtocol] = TakeableProtocol,
+        http_protocol: type[HttpToolsProtocol] = BoundedProtocol,
     ) -> None:
         self.directory = DataDirectory(data)
         self.config = config or Config()
@@ -90,6 +93,7 @@ class Server:
         mode = os.environ.get("SESSION_RUNNER_MODE")
         agents = Agents(self.config.agents, data, self.config.server.agent, mode, self._config_path)
         self._check_agent(agents)
+        self._check_token()
         await self._open_directory()
         listener = self._listen()
         self.store: Store = SqliteStore(data / "perdure.db", durability=self.config.server.durability)
@@ -100,32 +104,65 @@ class Server:
             await self.store.open()
             self.log.generation = await self.store.claim()
             self.log.epoch = self.directory.epoch(self.log.generation)
-        except (StoreError, OSError) as error:
-            listener.close()
-            await self.store.close()
-            self.directory.close()
-            raise StartError(f"The store in {data} can't be opened: {error}") from error
+            await self._take_up(agents, install_id)
+            self.hub.start()
+            await self._serve(listener)
+            self.directory.write(
+                "server.json", json.dumps({"url": self.url, "pid": os.getpid(), "version": __version__}) + "\n"
+            )
+        except BaseException as error:
+            await self._undo(listener)
+            if isinstance(error, DataError):
+                raise StartError(str(error)) from error
+            if isinstance(error, StoreError | OSError):
+                raise StartError(f"The store in {data} can't be opened: {error}{_advice(error)}") from error
+            raise
+
+    async def _undo(self, listener: socket.socket) -> None:
+        """After a start that failed: let go of everything. Keepers go on, for the next server."""
+        if hasattr(self, "hub"):
+            await self.hub.stop()
+        if self._http is not None and self._serving is not None:
+            self._http.should_exit = True
+            await asyncio.gather(self._serving, return_exceptions=True)
+        listener.close()
+        if hasattr(self, "host"):
+            await self.host.abandon()
+            await self.log.settle()
+        if hasattr(self, "sessions"):
+            await self.sessions.eraser.let_go()
+        await self.store.close()
+        self.directory.close()
+
+    async def _take_up(self, agents: Agents, install_id: str) -> None:
+        data = self.directory.path
         projects = Projects(self.store, self.config.projects)
-        await projects.load()
+        for key, what in (await projects.load()).items():
+            self.log.quarantine.add("project", key, None, what)
         self.host = Host(self.log, agents, projects, self.config, data)
         self.host.on_fenced = self.stopped.set
         self.sessions = Sessions(self.host, data / "workspaces")
         self.hub = Hub(self.log, self.config.server.replay_limit_events, self.config.server.heartbeat_s)
-        self.access = Access(self.token, self.store, self._host_names(listener), install_id)
+        self.access = Access(self.token, self.store, install_id)
         await self.access.load()
+        self.log.quarantine.open(data / "quarantine")
+        await self.sessions.eraser.complete()
         await self.host.start(install_id)
-        self.hub.start()
-        await self._serve(listener)
-        self.directory.write(
-            "server.json", json.dumps({"url": self.url, "pid": os.getpid(), "version": __version__}) + "\n"
-        )
+        self.sessions.eraser.start()
 
     def _check_agent(self, agents: Agents) -> None:
-        if self.config.server.agent is not None:
+        if (problem := settings_check.default_agent(self.config, agents)) is not None:
+            raise StartError(problem)
+        for key, what in settings_check.projects(self.config.projects, agents):
+            logger.warning("project %s: %s The server starts without it", key, what)
+
+    def _check_token(self) -> None:
+        if self._given_token:
             try:
-                agents.settings(self.config.server.agent)
-            except Refused as refusal:
-                raise StartError(f"The setting server.agent can't be used. {refusal.detail}") from refusal
+                check_token(self._given_token)
+            except TokenError as error:
+                made = "Or leave it out, and the server makes one."
+                raise StartError(f"The token of --token or PERDURE_TOKEN {error} {made}") from error
 
     async def _open_directory(self) -> None:
         for attempt in range(LOCK_ATTEMPTS):
@@ -155,23 +192,39 @@ class Server:
             raise StartError(
                 f"Port {port} on {host} can't be used: {error.strerror}. Choose another with --port."
             ) from error
+        if not is_loopback(listener.getsockname()[0]):
+            self._check_public(listener)
         listener.listen(BACKLOG)
         listener.setblocking(False)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{listener.getsockname()[1]}"
         return listener
 
-    def _host_names(self, listener: socket.socket) -> set[str]:
+    def _check_public(self, listener: socket.socket) -> None:
+        """Others can reach this address, and the token goes there in plain text unless a proxy encrypts it."""
+        host, settings = self._bind[0], self.config.server
+        if settings.insecure_http:
+            logger.warning("plain HTTP on %s: whoever can read the network's traffic can read the token", host)
+        elif not settings.behind_proxy:
+            listener.close()
+            self.directory.close()
+            raise StartError(
+                f"Others can reach {host}, and Perdure speaks plain HTTP, so they could read the token on its way. Put "
+                "a reverse proxy with TLS in front and start with --behind-proxy; or, on a network that you trust, "
+                "start with --insecure-http. Without --host only this machine reaches the server."
+            )
+
+    def _host_names(self) -> set[str]:
         """Under which names this server is reached: what it is bound to, what is configured, and this machine's own."""
-        names = {host_name(name.lower()) for name in self.config.server.allowed_hosts}
         host = self._bind[0]
-        if host_name(host) not in LOOPBACK:
-            names |= {host.lower(), f"[{host.lower()}]", socket.gethostname().lower()}
-        return names
+        named = [host_of(name) for name in (*self.config.server.allowed_hosts, host)]
+        if not is_loopback(host):
+            named.append(host_of(socket.gethostname()))
+        return {name for name in named if name is not None}
 
     async def _serve(self, listener: socket.socket) -> None:
         config = uvicorn.Config(
-            make_app(self.sessions, self.hub, self.access),
+            make_app(self.sessions, self.hub, self.access, self._host_names(), self.config.server.allowed_origins),
             http=self._http_protocol,
             ws="none",
             lifespan="off",
@@ -198,9 +251,22 @@ class Server:
             await asyncio.gather(self._serving, return_exceptions=True)
         await self.host.stop(stop_agents=stop_agents)
         await self.log.settle()
+        await self.sessions.eraser.stop()
         await self.store.close()
         self.directory.mark_boot(self.log.epoch, self.log.generation, clean=True)
         self.directory.close()
+
+
+def _advice(error: Exception) -> str:
+    """What to do about a store that can't be used, where the error does not say it already."""
+    if isinstance(error, StoreDamaged):
+        return (
+            ". Nothing was changed. `perdure doctor --deep` says what can't be read. Restore a backup, or rescue what "
+            "can be read with sqlite3's .recover: docs/operations.md says how, under Damage."
+        )
+    if isinstance(error, StoreFull) or str(error).endswith("."):
+        return ""
+    return ". If it stays so, run `perdure doctor --deep`."
 
 
 async def _run(server: Server, stop_agents: bool) -> None:
@@ -218,6 +284,15 @@ async def _run(server: Server, stop_agents: bool) -> None:
     await server.stop(stop_agents=stop_agents)
 
 
+def _token_of(file: Path, given: str | None) -> str:
+    if given:
+        raise StartError("Give the token in one way: leave out --token-file, or --token and PERDURE_TOKEN.")
+    try:
+        return read_token_file(file)
+    except TokenError as error:
+        raise StartError(f"The token file {file} {error}") from error
+
+
 def serve(
     *,
     host: str,
@@ -225,20 +300,28 @@ def serve(
     data: Path,
     config_path: Path | None = None,
     token: str | None = None,
+    token_file: Path | None = None,
     database: str | None = None,
     stop_agents: bool = False,
+    behind_proxy: bool = False,
+    insecure_http: bool = False,
 ) -> int:
     """Run until SIGTERM or SIGINT; the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    raise_open_files()
     try:
         if database:
             raise StartError(
                 "This version keeps everything in SQLite in the data directory: leave --database and PERDURE_DATABASE "
                 "out. --data says where that is."
             )
+        if token_file is not None:
+            token = _token_of(token_file, token)
         config_path = config_path or data / "perdure.toml"
         config = load(config_path)
+        config.server.behind_proxy |= behind_proxy
+        config.server.insecure_http |= insecure_http
         server = Server(data=data, host=host, port=port, config=config, config_path=config_path, token=token)
         uvloop.run(_run(server, stop_agents))
     except (StartError, ConfigError) as error:

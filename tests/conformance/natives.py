@@ -49,3 +49,12 @@ class NativesSuite:
         assert await owner.store.given_twice() == set()
         await owner.create("u", given=[Given("bin", "n1", "alpha")])
         assert await owner.store.given_twice() == set()
+
+    async def test_the_native_sessions_of_a_session_are_known_until_it_is_erased(self, owner: Owner) -> None:
+        await owner.create("s", given=[Given("bin", "n1", "alpha")])
+        await owner.append("s", fact(), given=[Given("other", "n2", "beta")])
+        await owner.create("t", given=[Given("bin", "n3", "alpha")])
+        assert sorted(await owner.store.natives("s")) == ["n1", "n2"]
+        await owner.store.erase("s", owner.generation)
+        assert await owner.store.natives("s") == []
+        assert await owner.store.natives("t") == ["n3"]

@@ -8,7 +8,7 @@ import json
 from typing import Any, NamedTuple
 
 from perdure.core import events as ev
-from perdure.core.transcript import History, answer_text
+from perdure.core.transcript import History
 from tests.conversations import script
 from tests.end_to_end.victims import gone, kill
 from tests.harness import LiveServer, eventually
@@ -148,8 +148,7 @@ class Play:
         wanted: list[tuple[str, str]] = []
         for shown in self.shown:
             wanted.append(("user", shown.message))
-            if answer := answer_text(history.views[shown.number]):
-                wanted.append(("assistant", answer))
+            wanted += [("assistant", one.text) for one in history.said([shown.number])[1:] if one.text]
         lines = self.server.text(self.session, taken["turn"]).split("\n")[1:]
         held = [(role[2:], json.loads(text).strip("\n")) for role, _, text in (line.partition(": ") for line in lines)]
         self._same([*wanted, ("user", "recite")], held, turn)

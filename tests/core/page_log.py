@@ -105,6 +105,9 @@ def first_turn() -> list[ev.Event | None]:
             turn=1, prompt_id="p2", by="person", outcome="answered", delivered=True, answer={"answers": {"q": "this"}}
         ),
         ev.ToolResult(turn=1, tool_id="t1", content="a b", diff=[{"path": "a", "old_text": None, "new_text": "b"}]),
+        ev.ToolUse(turn=1, tool_id="t2", name="Edit", kind="edit", title="a", input={"path": "a"}),
+        ev.ToolResult(turn=1, tool_id="t2", status="failed", is_error=True, outcome="denied", waited_ms=40),
+        ev.Image(turn=1, mime_type="image/png", size=3, data="AAAA", tool_id="t1"),
         ev.Plan(turn=1, entries=[ev.PlanEntry(content="look")]),
         ev.Plan(turn=1, entries=[ev.PlanEntry(content="look", status="completed")]),
         ev.Usage(turn=1, input_tokens=10, output_tokens=2, cost_usd=0.5, context_used=12, context_size=100),
@@ -144,7 +147,7 @@ def other_agent() -> list[ev.Event | None]:
         ev.WaitingUntil(until=None, reason="message"),
         gone("two"),
         message(3, "again"),
-        start(3, native_session_id="n-one"),
+        start(3, native_session_id="n-one", replayed=2),
         LOOK,
         ev.TurnEnd(turn=3, stop_reason="end_turn", input_bytes=9),
         ev.WaitingForInput(turn=3),

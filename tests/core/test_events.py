@@ -23,6 +23,7 @@ def test_every_kind_of_event_has_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names)
     assert {kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Event)} == {
         ev.Event,
+        ev.ToolProgress,
         *KINDS,
     }
 
@@ -65,5 +66,6 @@ def test_only_events_that_the_machine_reads_are_decisive() -> None:
     assert {kind.__struct_config__.tag for kind in KINDS if not kind.decisive} == {
         *ev.DELTA_TYPES,
         "tool_update",
+        "image",
     }
     assert ev.type_of(last(SITUATIONS[3]().log, ev.TurnStart)) == "turn_start"

@@ -105,3 +105,28 @@ def test_a_waiting_limit_and_a_summary_are_kept() -> None:
     stage = idle()
     stage.do(cmd.UpdateSession(summary="short", labels=("a", "b")))
     assert (stage.state.summary, stage.state.labels, stage.state.archived) == ("short", ["a", "b"], False)
+
+
+def test_only_messages_prompts_answers_and_turns_are_activity() -> None:
+    stage = working()
+
+    def moved(event: ev.Event) -> bool:
+        """Whether an event that comes an hour later makes the session active then."""
+        stage.at_s += 3600
+        before, event.at = stage.state.last_active_at, stage.world().now
+        evolve(stage.state, event)
+        return stage.state.last_active_at != before
+
+    asked = ev.PendingPrompt(turn=1, prompt_id="p1", kind="permission", title="Deploy")
+    answered = ev.PromptResolved(turn=1, prompt_id="p1", by="person", outcome="allowed", delivered=True)
+    closed = ev.PromptResolved(turn=1, prompt_id="p2", by="server", outcome="agent_lost", delivered=False)
+    launch = stage.state.attached.launch_id if stage.state.attached else ""
+    assert moved(ev.MessageQueued(message_id="m9", text="later", agent=None))
+    assert moved(asked) and moved(answered) and not moved(closed)
+    assert not moved(ev.Config(config_id="mode", value="plan", requested=True))
+    assert moved(ev.TurnEnd(turn=1, stop_reason="end_turn", exit_code=None, duration_ms=1))
+    assert not moved(ev.AgentDetached(agent="alpha", pid=1, native_session_id="n1", reason="idle", launch_id=launch))
+    assert stage.state.attached is None
+    assert not moved(ev.Title(title="x", by="person"))
+    assert moved(ev.HistoryChanged(change="rewind", turn=1, bumped=[]))
+    assert not moved(ev.SessionEnd(status="timed-out", reason="idle_timeout"))

@@ -107,6 +107,45 @@ def test_the_title_follows_the_first_message_until_a_person_sets_one() -> None:
     assert stage.state.title == "other"
 
 
+def titled_by_the_agent() -> Stage:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.a_turn("two")
+    stage.see(ev.Title(title="One and two", by="agent"))
+    assert stage.state.title == "One and two"
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("change", "title"),
+    [
+        (cmd.EditMessage(turn=1, message_id="m1", text="won"), "won"),
+        (cmd.EditMessage(turn=2, message_id="m2", text="too"), "one"),
+        (cmd.Rewind(turn=2), "one"),
+        (cmd.RetryTurn(turn=2, message_id="m3", text="too"), "one"),
+        (cmd.RetryTurn(turn=1, message_id="m3", text="won"), "won"),
+    ],
+)
+def test_an_agents_title_does_not_outlive_the_words_it_was_made_of(change: cmd.Command, title: str) -> None:
+    stage = titled_by_the_agent()
+    stage.do(change)
+    assert (stage.state.title, stage.state.title_by) == (title, "message")
+
+
+def test_an_agent_that_was_given_a_replay_does_not_name_the_session() -> None:
+    stage = Stage()
+    stage.a_turn("one")
+    stage.send("two", fresh=True)
+    stage.open("n2")
+    stage.see(ev.Title(turn=2, title="Continue an earlier conversation", by="agent"))
+    stage.finish()
+    stage.see(ev.Title(title="Continue an earlier conversation", by="agent"))
+    assert stage.state.title == "one"
+    stage.a_turn("three")
+    stage.see(ev.Title(title="Counting", by="agent"))
+    assert stage.state.title == "Counting"
+
+
 @pytest.mark.parametrize(
     "command",
     [

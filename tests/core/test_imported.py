@@ -163,7 +163,7 @@ def test_a_question_is_taken_with_its_answer_and_told_as_answered() -> None:
     history = History()
     for event in taken(prompted(QUESTION, {"answers": {"q": ["A", "B"]}})).events:
         history.fold(event)
-    [_, answer] = history.entries([1])
+    [_, answer] = history.said([1])
     assert "[asked: Which? (already answered: A, B)]" in answer.text
 
 
@@ -174,7 +174,7 @@ def test_an_answer_that_is_none_is_left_out(answer: Any) -> None:
     history = History()
     for event in taken(prompted(QUESTION, answer)).events:
         history.fold(event)
-    [_, said] = history.entries([1])
+    [_, said] = history.said([1])
     assert "[asked: Which? (closed: answered)]" in said.text
 
 

@@ -252,6 +252,11 @@ def test_a_poisoned_native_session_is_let_go_for_good() -> None:
     stage = working()
     stage.finish("failed", error_message="Over-long.", poisoned=True)
     assert (stage.state.attached, stage.state.bindings, stage.state.poisoned) == (None, {}, ["n1"])
+    stage.send()
+    assert stage.state.turn is not None and stage.state.turn.context_reason == "native_session_poisoned"
+    stage.launch()
+    stage.see(ob.SessionOpened("n2", False))
+    assert stage.state.unpinned == []
 
 
 def test_a_crash_leaves_the_native_session_unconfirmed_so_the_next_turn_is_fresh() -> None:

@@ -49,6 +49,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("resume_off", {"facts": facts(resume="never")}),
     ("no_native_session", {"binding": None}),
     ("native_session_poisoned", {"poisoned": ["n0", "n1"]}),
+    ("native_session_poisoned", {"binding": None, "unpinned": True}),
     ("no_prior_answer", {"binding": bound(last_turn=0)}),
     ("last_turn_not_confirmed", {"binding": bound(confirmed=False)}),
     ("history_changed", {"epoch": 4}),

@@ -11,7 +11,7 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
 from perdure.core.scope import missing
-from perdure.core.transcript import ANTI_ECHO, BY_ITSELF, CUT_OFF, History, compose, markdown
+from perdure.core.transcript import ANTI_ECHO, BY_ITSELF, CUT_OFF, History, compose, markdown, markdown_title
 from perdure.core.transcript_text import Entry, unwrap, wrap
 from tests.core.stage import Stage
 
@@ -132,8 +132,12 @@ def test_a_tool_is_told_with_its_name_once(title: str, told: str) -> None:
     stage.open()
     stage.see(ev.ToolUse(turn=1, tool_id="t", name="Bash", title=title), ev.ToolResult(turn=1, tool_id="t"))
     stage.finish()
-    [_, answer] = folded(stage).entries([1])
+    [_, answer] = folded(stage).said([1])
     assert answer.text.strip() == f"[tool {told} (completed)]"
+
+
+def written(history: History, turns: list[int]) -> str:
+    return markdown_title("") + "".join(markdown(history, turn) for turn in turns)
 
 
 def test_tools_are_told_as_lines_and_people_read_them_in_markdown() -> None:
@@ -149,9 +153,9 @@ def test_tools_are_told_as_lines_and_people_read_them_in_markdown() -> None:
         ev.AssistantText(turn=1, block=2, delta="Done."),
     )
     stage.finish("failed", error_message="Out of credit.")
-    [_, answer] = folded(stage).entries([1])
+    [_, answer] = folded(stage).said([1])
     assert answer.text == "Looking.\n[tool Bash: ls (completed)]\nDone."
-    page = markdown("", folded(stage), [1, 2])
+    page = written(folded(stage), [1, 2])
     for line in ("# Session", "## 1. You", "do it", "> hm", "- `Bash` ls (completed)", "- [x] look", "- [ ] act"):
         assert line in page.splitlines()
     assert "**Error:** Out of credit." in page
@@ -191,7 +195,7 @@ def test_what_an_agent_began_by_itself_is_not_told_as_said_by_the_user() -> None
         ("one", ""),
         ("A background task ended.", BY_ITSELF),
     ]
-    page = markdown("", folded(stage), [1, 2]).splitlines()
+    page = written(folded(stage), [1, 2]).splitlines()
     assert "## 1. You" in page and "## 2. You" not in page and "## 2. Begun by the agent" in page
 
 
@@ -208,7 +212,7 @@ def interrupted(message: str, said: str) -> Stage:
 
 def test_people_read_that_an_answer_was_interrupted() -> None:
     stage = interrupted("one", "half an ans")
-    assert f"*({CUT_OFF['cancelled']})*" in markdown("", folded(stage), [1]).splitlines()
+    assert f"*({CUT_OFF['cancelled']})*" in written(folded(stage), [1]).splitlines()
 
 
 def test_an_agent_that_was_interrupted_is_not_told_that_its_work_is_done() -> None:

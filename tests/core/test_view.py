@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
-from perdure.core.view import TOOL_CONTENT_CHARS, TextPart, TurnView, public_session, snapshot, visible_turns
+from perdure.core.view import (
+    LIVE_IMAGE_CHARS,
+    TOOL_CONTENT_CHARS,
+    TextPart,
+    TurnView,
+    public_session,
+    snapshot,
+    visible_turns,
+)
 from tests.core.stage import SITUATIONS, Stage, asking, attached, busy, ended, idle, working
 
 deltas = st.lists(
@@ -85,6 +93,17 @@ def test_events_of_another_turn_are_not_part_of_the_view() -> None:
     view.fold(ev.AssistantText(turn=1, block=0, delta="old"))
     view.fold(ev.Error(turn=1, message="old", code="c"))
     assert (view.text(), view.show()) == ("", [])
+
+
+def test_a_live_view_keeps_the_newest_pictures_and_a_transcript_all() -> None:
+    live, whole = TurnView(1), TurnView(1, live_chars=None)
+    for _ in range(10):
+        image = ev.Image(turn=1, mime_type="image/png", size=3, data="A" * (LIVE_IMAGE_CHARS // 4))
+        live.fold(image)
+        whole.fold(image)
+    assert [part["data"] is not None for part in live.show()] == [False] * 6 + [True] * 4
+    assert live.size == LIVE_IMAGE_CHARS and whole.size == 10 * LIVE_IMAGE_CHARS // 4
+    assert all(part["data"] is not None for part in whole.show())
 
 
 def test_a_plan_is_shown_once_as_it_is_now() -> None:

@@ -268,7 +268,7 @@ def _told(one: Observation) -> str:
         return " ".join(words + [f"{key}={value}" for key, value in told.items()])
     if isinstance(one, Config) and one.config_id == "available_commands":
         return f"available_commands {len(one.value)}"
-    hidden = {"at", "session_id", "asked_at", "models", "modes", "input"} - (
+    hidden = {"at", "session_id", "asked_at", "models", "modes", "input", "waited_ms"} - (
         {"input"} if isinstance(one, ToolUse) else set()
     )
     fields = {key: getattr(one, key) for key in one.__struct_fields__ if key not in hidden}

@@ -162,7 +162,7 @@ def test_an_agent_without_a_login_names_the_ways_to_log_in(peer: Peer) -> None:
 def test_a_session_that_cannot_be_opened_says_why_and_another_may_be_tried(peer: Peer) -> None:
     peer.initialize(StartSession("/srv/site"))
     failed = only(StartFailed, peer.fails("session/new", -32603, "Internal error", {"details": "no such directory"}))
-    assert (failed.code, failed.message) == ("session_refused", "Internal error: no such directory (-32603)")
+    assert (failed.code, failed.message) == ("session_refused", "no such directory")
     peer.order(StartSession("/srv/other"))
     assert peer.sent[0]["method"] == "session/new"
 
@@ -340,7 +340,7 @@ def test_a_failed_prompt_says_what_it_means_for_the_session(
     peer.prompt()
     finished = only(TurnFinished, peer.fails("session/prompt", code, message, {"details": "the details"}))
     assert (finished.stop_reason, finished.error_code, finished.poisoned) == ("failed", expected, poisoned)
-    assert finished.error_message == f"{message}: the details ({code})"
+    assert finished.error_message == f"{message.removeprefix('Internal error: ')}: the details"
 
 
 # Streams ------------------------------------------------------------------------------------------------------------

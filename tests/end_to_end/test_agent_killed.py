@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.end_to_end.victims import agent_of, closed_order, keeper_of, kill, none_left, until_said
+from tests.end_to_end.victims import agent_of, closed_order, groups_of, keeper_of, kill, none_left, until_said
 from tests.harness import LiveServer, eventually, no_holes
 
 VICTIMS: dict[str, Callable[[LiveServer, str], list[int]]] = {
@@ -105,6 +105,7 @@ def test_a_turn_whose_launch_folder_is_gone_fails_and_keeps_what_it_said(server:
     server.restart()
     server.wait_idle(session)
     assert server.transcript(session)[0]["stop_reason"] == "failed"
+    eventually(lambda: not groups_of(server), "its control group is removed")
     assert server.recalled(session) == ["say half\nhang"]
 
 

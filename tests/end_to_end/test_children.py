@@ -1,11 +1,15 @@
 """A child that an agent started in a session of its own ends with its launch, whatever ended that."""
 
+import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.victims import agent_of, gone, keeper_of, kill, none_left, until_said
-from tests.harness import LiveServer, eventually
+from perdure.runtime import cgroups
+from tests.end_to_end.victims import agent_of, gone, groups_of, keeper_of, kill, none_left, until_said
+from tests.harness import SOURCE, LiveServer, eventually
 
 
 def stop(server: LiveServer, session: str) -> None:
@@ -72,3 +76,57 @@ def test_ten_agents_that_are_stopped_together_leave_nothing(server: LiveServer) 
         stop(server, session)
     eventually(lambda: all(gone(child) for child in children), "all children end")
     none_left(server)
+
+
+# Control groups -------------------------------------------------------------------------------------------------------
+
+
+def with_daemon(server: LiveServer, tmp_path: Path) -> tuple[str, int]:
+    """A session whose agent has started a daemon: no parent, a session of its own, an empty environment."""
+    if cgroups.find()[0] is None:
+        pytest.skip(f"control groups can't be made here: {cgroups.find()[1]}")
+    note = tmp_path / "daemon"
+    rehearsal = f"exec {sys.executable} -m perdure.rehearsal --acp"
+    daemon = f"(env -i setsid sleep 300 < /dev/null > /dev/null 2>&1 & echo $! > {note})"
+    command = json.dumps(["sh", "-c", f"{daemon}; {rehearsal}"])
+    env = f'{{ PYTHONPATH = "{SOURCE}" }}'
+    server.add_agents(f'[agents.daemonic]\ndriver = "acp"\ncommand = {command}\nenv = {env}\n')
+    session = server.create(agent="daemonic")
+    server.send(session, "say half\nhang")
+    until_said(server, session, 1, "^half$")
+    pid = int(note.read_text())
+    assert not gone(pid)
+    return session, pid
+
+
+DAEMON_ENDS = [stop, kill_the_keeper, kill_all_and_restart]
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("end", DAEMON_ENDS, ids=lambda end: end.__name__)
+def test_no_daemon_outlives_its_launch_even_if_it_has_lost_its_mark(
+    server: LiveServer, tmp_path: Path, end: Callable[[LiveServer, str], None]
+) -> None:
+    session, daemon = with_daemon(server, tmp_path)
+    assert len(groups_of(server)) == 1
+    end(server, session)
+    server.wait_idle(session)
+    eventually(lambda: gone(daemon), f"daemon {daemon} ends")
+    eventually(lambda: not groups_of(server), lambda: f"no group is left: {groups_of(server)}")
+
+
+@pytest.mark.needs("linux")
+def test_groups_that_a_crash_left_are_removed_at_the_next_start(server: LiveServer) -> None:
+    base, reason = cgroups.find()
+    if base is None:
+        pytest.skip(f"control groups can't be made here: {reason}")
+    install = (server.data / "install").read_text().split()[0]
+    server.kill()
+    left, others = base.folder / f"perdure-{install}-dead", base.folder / f"perdure-not{install}-dead"
+    (left / "inner").mkdir(parents=True)
+    others.mkdir()
+    try:
+        server.restart()
+        assert (left.exists(), others.exists()) == (False, True)
+    finally:
+        cgroups.remove(others)

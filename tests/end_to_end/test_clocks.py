@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from perdure.core.clock import seconds
 from tests.end_to_end.victims import none_left
 from tests.harness import LiveServer
 
@@ -28,6 +29,39 @@ def test_a_session_ends_by_its_own_idle_clock_even_if_it_has_no_process(server: 
     assert server.text(used, 1) == "one"
 
 
+@pytest.mark.parametrize("agent", ["rehearsal", "rehearsal-resume"])
+def test_a_session_ends_by_its_own_lifetime_even_if_it_has_no_process(server: LiveServer, agent: str) -> None:
+    limits = {"lifetime_s": 3, "on_lifetime": "end"}
+    unused, used = server.create(limits=limits, agent=agent), server.create(limits=limits, agent=agent)
+    server.send(used, "say one")
+    timers = server.get(f"/api/sessions/{unused}/explain")["timers"]
+    assert [(timer["timer"], timer["then"]) for timer in timers] == [("lifetime", "end")]
+    for session in (used, unused):
+        found = server.wait(session, lambda found: found["state"] == "ended")
+        assert found["status"] == "timed-out"
+        assert [event["reason"] for event in server.log(session) if event["type"] == "session_end"] == ["lifetime"]
+    assert server.text(used, 1) == "one"
+
+
+def test_both_ends_of_a_session_without_a_process_are_known_beforehand_and_survive_a_restart(
+    server: LiveServer,
+) -> None:
+    limits = {"idle_timeout_s": 500, "on_idle": "end", "lifetime_s": 900, "on_lifetime": "end"}
+    session = server.create(limits=limits, agent="rehearsal-resume")
+    server.turn(session, "say one")
+
+    def known() -> list[tuple[str, str]]:
+        why = server.get(f"/api/sessions/{session}/explain")
+        assert why["next_timer"] == why["timers"][0]
+        assert [400 < why["timers"][0]["in_s"] <= 500, 800 < why["timers"][1]["in_s"] <= 900] == [True, True]
+        return [(timer["timer"], timer["then"]) for timer in why["timers"]]
+
+    assert known() == [("idle_timeout", "end"), ("lifetime", "end")]
+    server.kill()
+    server.restart()
+    assert known() == [("idle_timeout", "end"), ("lifetime", "end")]
+
+
 def test_a_turn_that_runs_too_long_is_stopped_with_what_it_said(server: LiveServer) -> None:
     # Long enough for an agent that starts on a busy machine to say something.
     session = server.create(limits={"turn_timeout_s": 6})
@@ -49,6 +83,21 @@ def test_a_silent_turn_is_reported_and_goes_on(server: LiveServer) -> None:
 def test_a_silent_turn_is_stopped_where_that_is_asked_for(server: LiveServer) -> None:
     session = server.create(limits={"silence_s": 1, "on_silence": "abort"})
     assert server.turn(session, "say half\nhang")["stop_reason"] == "timed_out"
+
+
+@pytest.mark.parametrize("agent", ["rehearsal", "rehearsal-stream"])
+def test_a_session_goes_on_when_a_usage_limit_resets_whichever_agent_it_has(server: LiveServer, agent: str) -> None:
+    session = server.create(agent=agent, limits={"on_limit": "continue"})
+    failed = server.turn(session, "limit 3")
+    assert failed["stop_reason"] == "failed"
+    error = next(event for event in server.log(session) if event["type"] == "error")
+    assert error["code"] == "usage_limit"
+    assert "limit" in error["message"] and not any(mark in error["message"] for mark in ("{", "-32", "|"))
+    waits = next(event for event in server.log(session) if event["type"] == "waiting_until")
+    assert 0 < seconds(waits["until"]) - seconds(waits["at"]) < 10
+    server.wait(session, lambda found: found["turn_count"] == 2 and found["state"] == "idle")
+    second = server.transcript(session)[1]
+    assert second["message"]["text"].startswith("Go on") and second["stop_reason"] == "end_turn"
 
 
 def test_clocks_stand_still_while_a_prompt_is_open(server: LiveServer) -> None:

@@ -50,9 +50,16 @@ def test_a_poisoned_native_session_is_never_used_again(server: LiveServer) -> No
     server.turn(session, "poison")
     failed = server.turn(session, "say two")
     assert failed["stop_reason"] == "failed"
+    plan = server.post(f"/api/sessions/{session}/plan", expect=200)
+    assert (plan["context"], plan["reason"]) == ("fresh", "native_session_poisoned")
+    assert plan["guards"]["has_binding"] and not plan["guards"]["not_poisoned"]
+    server.kill()
+    server.restart()
     assert server.recalled(session) == ["poison", "say two"]
     turn = server.transcript(session)[-1]
     assert (turn["stop_reason"], turn["context"]) == ("end_turn", "fresh")
+    assert turn["context_reason"] == "native_session_poisoned"
+    assert server.post(f"/api/sessions/{session}/plan", expect=200)["context"] == "live"
 
 
 def test_an_aborted_answer_is_known_to_the_agent_of_the_next_turn(server: LiveServer) -> None:

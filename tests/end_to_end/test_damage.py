@@ -2,6 +2,8 @@
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -80,3 +82,155 @@ def test_a_server_on_a_copy_of_the_data_leaves_the_agents_of_the_first_alone(
     server.post(f"/api/sessions/{session}/prompts/{prompt['prompt_id']}", {"option_id": "allow_once"}, expect=200)
     assert server.wait_idle(session)["turns"][0]["stop_reason"] == "end_turn"
     assert server.text(session, 1).endswith("end")
+
+
+def launch_of(server: LiveServer, session: str) -> Path:
+    """The folder of the session's launch."""
+    with closing(sqlite3.connect(server.data / "perdure.db")) as database:
+        (name,) = database.execute(
+            "SELECT launch_id FROM launches JOIN sessions USING (session_key) WHERE session_id = ?", (session,)
+        ).fetchone()
+    return server.data / "launches" / str(name)
+
+
+def damaged(server: LiveServer) -> dict[str, str]:
+    """What the server has set aside: ids and what is wrong with each."""
+    return {one["id"]: one["what"] for one in server.get("/api/server")["damaged"]}
+
+
+def doctor(server: LiveServer, *options: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "perdure", "--data", str(server.data), "doctor", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=server.start_environment)
+
+
+def failed_with(server: LiveServer, session: str) -> str:
+    """The sentence with which the last turn failed."""
+    assert server.wait_idle(session, 20)["turns"][-1]["stop_reason"] == "failed"
+    return str([event for event in server.log(session) if event["type"] == "error"][-1]["message"])
+
+
+@pytest.mark.parametrize("file", ["in", "out"])
+def test_a_launch_that_lacks_a_file_fails_its_own_turn_and_the_server_starts(server: LiveServer, file: str) -> None:
+    broken, sound = server.create(), server.create()
+    server.send(broken, HANGING)
+    until_said(server, broken, 1, "^half$")
+    server.send(sound, STREAM)
+    until_said(server, sound, 1, "w3 ")
+    folder = launch_of(server, broken)
+    server.kill()
+    (folder / file).unlink()
+    server.restart()
+    assert f"somebody removed the file {folder / file}" in failed_with(server, broken)
+    assert server.text(broken, 1) == "half"
+    assert server.wait_idle(sound)["turns"][0]["stop_reason"] == "end_turn"
+    assert server.text(sound, 1) == STREAMED
+    # Nothing of it is lost: what is left of the launch lies in the quarantine, with its row.
+    eventually(lambda: folder.name in damaged(server), "the launch is named")
+    aside = server.data / "quarantine" / folder.name
+    assert (aside / "spec.json").is_file()
+    assert broken in (aside / f"damage-{broken}.json").read_text()
+    assert not folder.exists()
+    assert server.recalled(broken) == [HANGING]
+    assert "Traceback" not in server.errors.read_text()
+    server.http.delete(f"/api/sessions/{broken}?purge=true").raise_for_status()
+    assert not aside.exists()
+
+
+@pytest.mark.parametrize("file", ["in", "out"])
+def test_a_file_that_is_removed_under_a_running_turn_fails_it_at_once(server: LiveServer, file: str) -> None:
+    session = server.create()
+    server.send(session, HANGING)
+    until_said(server, session, 1, "^half$")
+    folder = launch_of(server, session)
+    (folder / file).unlink()
+    assert f"somebody removed the file {folder / file}" in failed_with(server, session)
+    assert server.turn(session, "say two")["stop_reason"] == "end_turn"
+    assert "Traceback" not in server.errors.read_text()
+
+
+@pytest.mark.parametrize("column", ["machine_state", "public", "both"])
+def test_a_damaged_session_is_set_aside_and_named_while_all_others_go_on(server: LiveServer, column: str) -> None:
+    broken, sound = server.create(title="the broken one"), server.create()
+    server.turn(broken, "say one")
+    server.send(sound, ASKING)
+    prompt = server.prompt(sound)
+    server.kill()
+    columns = "machine_state = X'7B00', public = X'7B00'" if column == "both" else f"{column} = X'7B00'"
+    with closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as database:
+        database.execute(f"UPDATE sessions SET {columns} WHERE session_id = ?", (broken,))
+    server.restart()
+    server.post(f"/api/sessions/{sound}/prompts/{prompt['prompt_id']}", {"option_id": "allow_once"}, expect=200)
+    assert server.wait_idle(sound)["turns"][0]["stop_reason"] == "end_turn"
+    listed = [entry["id"] for entry in server.get("/api/sessions")["sessions"]]
+    if column == "public":
+        # Only what lists show of it was damaged, and that is made again.
+        assert sorted(listed) == sorted([broken, sound])
+        assert server.recalled(broken) == ["say one"]
+        return
+    assert sound in listed
+    eventually(lambda: broken in damaged(server), "the session is named")
+    assert server.get("/api/health")["damaged"] == 1
+    answer = server.http.get(f"/api/sessions/{broken}")
+    assert (answer.status_code, answer.json()["code"]) == (410, "damaged")
+    assert "perdure doctor --deep" in answer.json()["detail"]
+    refused = server.post(f"/api/sessions/{broken}/messages", {"text": "say two"}, expect=410)
+    assert refused["code"] == "damaged"
+    assert "Traceback" not in server.errors.read_text()
+    looked = doctor(server)
+    assert looked.returncode == 1
+    assert f"session {broken}" in looked.stdout and sound not in looked.stdout
+    with closing(sqlite3.connect(server.data / "perdure.db")) as database:
+        rows = "SELECT COUNT(*) FROM events JOIN sessions USING (session_key) WHERE session_id = ?"
+        assert database.execute(rows, (broken,)).fetchone()[0] > 5
+    server.http.delete(f"/api/sessions/{broken}?purge=true").raise_for_status()
+    assert server.get("/api/health")["damaged"] == 0
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_doctor_reads_every_row_and_says_what_to_do_about_those_that_can_not_be_read(
+    server: LiveServer, running: bool
+) -> None:
+    session, other = server.create(), server.create()
+    server.turn(session, "say one")
+    server.turn(other, "say two")
+    server.stop()
+    assert "every page and row can be read" in doctor(server, "--deep").stdout
+    of_it = "session_key = (SELECT session_key FROM sessions WHERE session_id = ?)"
+    with closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as database:
+        database.execute(f"UPDATE events SET body = X'7B' WHERE type = 'turn_start' AND {of_it}", (session,))
+        database.execute(f"UPDATE turns SET public = X'80' WHERE {of_it}", (session,))
+        database.execute(f"DELETE FROM events WHERE seq = 3 AND {of_it}", (other,))
+        database.execute("DELETE FROM phrases_index_data WHERE id > 10")
+    if running:
+        server.restart()
+    quick, deep = doctor(server), doctor(server, "--deep")
+    assert "problem   session" not in quick.stdout
+    assert deep.returncode == 1
+    assert f"session {session}: a row of table events can't be read" in deep.stdout
+    assert f"session {session}: a row of table turns can't be read" in deep.stdout
+    assert f"session {other}: its log should have events 1 to" in deep.stdout
+    assert "search index" in deep.stdout
+    assert "Restore a backup" in deep.stdout
+    assert "Traceback" not in deep.stderr
+    if not running:
+        server.restart()
+
+
+def test_an_event_that_can_not_be_read_is_refused_with_a_sentence_wherever_it_is_shown(server: LiveServer) -> None:
+    session = server.create(agent="rehearsal-resume")
+    server.turn(session, "say zero")
+    server.turn(session, "say one")
+    server.stop()
+    of_it = "session_key = (SELECT session_key FROM sessions WHERE session_id = ?)"
+    with closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as database:
+        database.execute(f"UPDATE events SET body = X'7BFF' WHERE type = 'assistant_text' AND {of_it}", (session,))
+        database.execute(f"UPDATE turns SET public = X'80' WHERE {of_it}", (session,))
+    server.restart()
+    for path in (f"/api/sessions/{session}", f"/api/sessions/{session}/transcript"):
+        answer = server.http.get(path)
+        assert answer.status_code in (410, 500) and answer.json()["code"] == "damaged", answer.text
+        assert "perdure doctor --deep" in answer.json()["detail"]
+    sound = server.create()
+    assert server.turn(sound, "say two")["stop_reason"] == "end_turn"
+    assert "Traceback" not in server.errors.read_text()
+    server.http.delete(f"/api/sessions/{session}?purge=true").raise_for_status()

@@ -26,6 +26,8 @@ from tests.harness import WAIT_S, LiveServer
 from tests.sizes import size
 
 STEP_BYTES = size("CUT_STEP", 1, fast=40)
+PASSING = ("prompt_id", "block", "waited_ms")
+"""What differs from one run of the same turn to the next."""
 SHORT = "say hi"
 LONG = """\
 say beginning
@@ -155,7 +157,7 @@ class Seen:
     def __init__(self, history: Any, types: list[str], given: list[bytes]) -> None:
         (view,) = history.views.values()
         timeless = [
-            {key: value for key, value in part.items() if not key.endswith("at") and key not in ("prompt_id", "block")}
+            {key: value for key, value in part.items() if not key.endswith("at") and key not in PASSING}
             for part in view.show()
         ]
         self.value = (timeless, types, given, history.stop_reasons)

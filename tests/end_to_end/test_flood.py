@@ -1,26 +1,25 @@
 """Agents that write far too much, or not their protocol: the turn ends normally, complete, in bounded memory."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.attack import forget_peak, peak_mb, resident_mb
 from tests.harness import LiveServer, no_holes
 
 PEAK_MAX_MB = 400
+LONG_LINE_BYTES = 60_000_000
+"""Nearly as many as a line may have."""
+LONG_LINE_TIMES = 5
+"""Bytes, text, JSON, and two copies in SQLite."""
 
 
 @pytest.fixture
 def server(make_server: Callable[..., LiveServer]) -> LiveServer:
     """One whose peak is of this test alone."""
     return make_server()
-
-
-def peak_mb(server: LiveServer) -> int:
-    """The most memory that the server ever had."""
-    assert server.process is not None
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
 
 
 @pytest.mark.needs("linux")
@@ -45,6 +44,24 @@ def test_one_line_of_ten_megabytes_is_kept_whole_in_bounded_memory(server: LiveS
     assert found["turns"][0]["stop_reason"] == "end_turn"
     text = server.text(session, 1)
     assert text.startswith("begin") and text.endswith("end") and len(text) > 9_000_000
+
+
+@pytest.mark.needs("linux")
+def test_the_longest_line_takes_a_few_times_its_size_however_many_watch(server: LiveServer) -> None:
+    session = server.create()
+    server.turn(session, "say hello")
+    before = resident_mb(server)
+    forget_peak(server)
+    with ExitStack() as watching:
+        for _ in range(5):
+            watching.enter_context(server.watch(session))
+        server.send(session, f"say begin\nbig {LONG_LINE_BYTES}\nsay end")
+        found = server.wait_idle(session, timeout_s=90)
+    times = (peak_mb(server) - before) * 1024 * 1024 / LONG_LINE_BYTES
+    print(f"{before} MB, peak {peak_mb(server)} MB, {times} times the line; then {resident_mb(server)}")
+    assert times < LONG_LINE_TIMES
+    assert found["turns"][-1]["stop_reason"] == "end_turn"
+    assert len(server.text(session, 2)) > LONG_LINE_BYTES - 1_000
 
 
 @pytest.mark.slow

@@ -110,6 +110,42 @@ def test_a_turn_that_meets_a_full_disk_waits_and_loses_nothing(cramped: LiveServ
 
 
 @pytest.mark.needs("linux", "mount")
+def test_while_the_disk_is_full_everything_can_be_read_and_what_can_not_be_kept_is_refused(
+    cramped: LiveServer, small_disk: Path
+) -> None:
+    server, ballast = cramped, Ballast(small_disk / "ballast")
+    running, asking, idle = server.create(), server.create(), server.create()
+    server.turn(idle, "say one")
+    server.send(asking, "permit Deploy\nsay end")
+    prompt = server.prompt(asking)
+    answer = f"/api/sessions/{asking}/prompts/{prompt['prompt_id']}"
+    server.send(running, "stream 1500 2\nsay end")
+    until_said(server, running, 1, "w20 ")
+    until_refused(server, ballast)
+    ballast.fill()
+    eventually(
+        lambda: "disk is full" in server.get(f"/api/sessions/{running}/explain")["why"], "the session says why it waits"
+    )
+    assert server.text(idle, 1) == "one"
+    assert [found["id"] for found in server.get("/api/sessions?q=one")["sessions"]] == [idle]
+    assert server.get("/api/health")["status"] == "ok"
+    for method, path, body in (
+        ("POST", answer, {"option_id": "allow_once"}),
+        ("POST", f"/api/sessions/{running}/abort", {}),
+        ("PATCH", f"/api/sessions/{idle}", {"title": "another"}),
+        ("DELETE", f"/api/sessions/{idle}?purge=true", None),
+    ):
+        refused = server.http.request(method, path, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable"), path
+        assert "The disk is full. Make room" in refused.json()["detail"]
+    ballast.remove()
+    assert server.wait_idle(running)["turns"][0]["stop_reason"] == "end_turn"
+    server.post(answer, {"option_id": "allow_once"}, expect=200)
+    assert server.wait_idle(asking)["turns"][0]["stop_reason"] == "end_turn"
+    assert server.recalled(idle) == ["say one"]
+
+
+@pytest.mark.needs("linux", "mount")
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_a_server_that_ends_on_a_full_disk_is_followed_by_one_that_goes_on(
     cramped: LiveServer, small_disk: Path, how: str

@@ -49,7 +49,7 @@ async def test_a_server_starts_though_a_command_that_only_looks_takes_its_time(
         really_open(directory)
 
     monkeypatch.setattr(DataDirectory, "open", opened)
-    server = Server(data=tmp_path, port=0, config=Config(), token="test-token")
+    server = Server(data=tmp_path, port=0, config=Config(), token="test-token-of-the-tests")
     await server.start()
     await server.stop()
     assert len(tries) == 10

@@ -7,6 +7,7 @@ import re
 import signal
 from pathlib import Path
 
+from perdure.runtime import cgroups
 from tests import harness
 from tests.harness import LiveServer, eventually
 
@@ -42,6 +43,12 @@ def gone(pid: int) -> bool:
 
 def none_left(server: LiveServer) -> None:
     harness.none_left(server.data)
+
+
+def groups_of(server: LiveServer) -> list[Path]:
+    """The control groups of its launches."""
+    install = (server.data / "install").read_text().split()[0]
+    return [group for base in cgroups.here() for group in base.folder.glob(f"perdure-{install}-*")]
 
 
 def zombies(server: LiveServer) -> list[int]:

@@ -112,6 +112,18 @@ class RequestLog:
             return [request.outcome for request in self._all if request.asks]
 
 
+def all_text(request: Request) -> str:
+    """Every text of what the model was sent, as it was sent: also what `user_texts` takes apart."""
+
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, str):
+            return [value]
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return [text for part in inner for text in texts(part)]
+
+    return "\n".join(texts(request.body))
+
+
 def user_texts(request: Request) -> list[str]:
     """What the person said, as this request tells it to the model: oldest first."""
     return request.conversation.user_texts

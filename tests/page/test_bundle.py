@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -38,6 +39,14 @@ def test_a_change_of_the_sources_is_noticed(tmp_path: Path) -> None:
     with (copy / "src" / "main.tsx").open("a") as file:
         file.write("// one more line\n")
     assert digest(copy) != digest(SOURCES)
+
+
+def test_requests_leave_the_page_in_one_place_which_adds_its_key() -> None:
+    asks = re.compile(r"(?<![.\w])(?<!async )fetch\(|EventSource\(|XMLHttpRequest|sendBeacon|WebSocket\(")
+    folder = SOURCES / "src"
+    places = {str(path.relative_to(folder)) for path in folder.rglob("*.ts*") if asks.search(path.read_text("utf-8"))}
+    # version.ts asks for a file that is open to everybody.
+    assert places == {"wire/ask.ts", "shell/version.ts"}
 
 
 def test_a_server_without_node_serves_the_page(tmp_path: Path) -> None:

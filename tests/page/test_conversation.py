@@ -27,6 +27,7 @@ PRESS_AT_ONCE = """([sign, words, keys]) => {
   const what = { subtree: true, childList: true, attributes: true, attributeFilter: ['data-keys'] };
   new MutationObserver(look).observe(document, what);
 }"""
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 # What is said for a moment only.
 WAS_SAID = """(words) => {
   const look = () => { window.said ||= document.body.textContent.includes(words); };
@@ -108,6 +109,27 @@ def test_a_permission_is_refused_with_a_reason(person: Person) -> None:
     person.sees("denied Deploy")
     answers = [event["answer"] for event in person.server.log(session) if event["type"] == "prompt_resolved"]
     assert "not on a Friday" in str(answers)
+    tool = person.log.get_by_role("button", name=re.compile("Deploy"))
+    expect(tool).to_contain_text("Denied")
+    expect(tool).not_to_contain_text("failed")
+
+
+def test_a_picture_that_the_agent_shows_is_drawn(person: Person) -> None:
+    at: dict[str, object] = {"at": "2026-02-07T12:00:00.000Z", "turn": 1}
+    began = {"run_id": "", "message_id": "m", "agent": "", "context": "fresh", "context_reason": "imported"}
+    events = [
+        {**at, "type": "user_message", "message_id": "m", "text": "show me", "agent": ""},
+        {**at, "type": "turn_start", **began},
+        {**at, "type": "image", "mime_type": "image/png", "size": 70, "data": DOT},
+        {**at, "type": "image", "mime_type": "image/png", "size": 3_000_000, "data": None},
+        {**at, "type": "turn_end", "stop_reason": "end_turn"},
+    ]
+    person.server.post("/api/import", {"id": "pictures", "created_at": at["at"], "events": events}, expect=201)
+    person.open("pictures")
+    image = person.log.get_by_role("img", name="PNG image, 70 B")
+    expect(image).to_be_visible()
+    assert image.evaluate("image => image.naturalWidth") == 1
+    person.sees("PNG image, 2.9 MB: not kept here.")
 
 
 def test_always_is_remembered_for_the_same_request(person: Person) -> None:
@@ -290,7 +312,8 @@ def test_the_badge_says_how_a_turn_began_and_fresh_can_be_asked_for(person: Pers
     person.page.get_by_role("button", name="Fresh", exact=True).click()
     person.send("say three")
     badge = person.log.get_by_role("group", name="Turn 3").get_by_text("fresh with transcript")
-    expect(badge).to_have_attribute("title", re.compile("A fresh start was asked for"))
+    expect(badge).to_have_attribute("title", re.compile("a fresh start was asked for"))
+    person.sees("The conversation was replayed to rehearsal: a fresh start was asked for.")
 
 
 def test_agent_model_and_mode_are_chosen_on_the_composer(person: Person) -> None:

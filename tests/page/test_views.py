@@ -122,7 +122,7 @@ def test_the_sign_in_has_its_picture_and_is_accessible(
     busy: tuple[LiveServer, Day], make_person: Callable[..., Person]
 ) -> None:
     person = make_person(busy[0], width=390)
-    person.page.request.post(busy[0].url + "/api/logout")
+    busy[0].http.delete("/api/logins").raise_for_status()
     person.go("/")
     expect(person.page.get_by_role("button", name="Sign in")).to_be_visible()
     shoot(person, "signin-390-light")

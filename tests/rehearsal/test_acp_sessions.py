@@ -16,6 +16,7 @@ from tests.rehearsal.conftest import Launch
 from tests.rehearsal.listener import WAIT_LIMIT_S
 
 FLOOD_DELTAS = 100_000
+FLOOD_CPU_LIMIT_S = 15.0
 
 
 def recalled(agent: Client, session: str) -> list[str]:
@@ -187,14 +188,21 @@ def test_modes_and_options_are_offered_set_and_checked(agent: Client) -> None:
     assert [(one["id"], one["currentValue"]) for one in opened["configOptions"]] == [
         ("mode", "ask"),
         ("model", "rehearsal-1"),
+        ("effort", "normal"),
     ]
     agent.ask_for("session/set_mode", sessionId=session, modeId="auto")
     assert agent.updates("config_option_update")[-1]["configOptions"][0]["currentValue"] == "auto"
     result = agent.ask_for("session/set_config_option", sessionId=session, configId="model", value="rehearsal-2")
-    assert [one["currentValue"] for one in result["configOptions"]] == ["auto", "rehearsal-2"]
+    assert [one["currentValue"] for one in result["configOptions"]] == ["auto", "rehearsal-2", "normal"]
     agent.ask_for("session/set_config_option", sessionId=session, configId="mode", value="ask")
     assert agent.updates("current_mode_update")[-1]["currentModeId"] == "ask"
-    for option, value in (("mode", "other"), ("color", "red"), (["mode"], "ask"), ("mode", None)):
+    for option, value in (
+        ("mode", "other"),
+        ("effort", "unavailable"),
+        ("color", "red"),
+        (["mode"], "ask"),
+        ("mode", None),
+    ):
         bad = agent.error_of("session/set_config_option", sessionId=session, configId=option, value=value)
         assert bad["code"] == -32602
     assert agent.error_of("session/set_mode", sessionId=session, modeId="other")["code"] == -32602
@@ -292,15 +300,22 @@ def test_a_client_that_goes_away_in_a_flood_ends_it(tmp_path: Path) -> None:
         assert process.wait(WAIT_LIMIT_S) == 0
 
 
+def cpu_time_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.needs("linux")
 def test_a_flood_of_updates_is_fast(agent: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    """In its own CPU time, which another program on the machine does not change."""
     session = agent.open()
-    began = time.perf_counter()
+    before_s = cpu_time_s(agent.process.pid)
     agent.say(session, f"stream {FLOOD_DELTAS}")
-    seconds = time.perf_counter() - began
+    seconds = cpu_time_s(agent.process.pid) - before_s
     assert len(agent.updates("agent_message_chunk")) == FLOOD_DELTAS
     with capsys.disabled():
-        print(f"\n  {FLOOD_DELTAS / seconds:,.0f} updates/s through the client of this test")
-    assert seconds < WAIT_LIMIT_S
+        print(f"\n  {FLOOD_DELTAS / seconds:,.0f} updates for each second of CPU time")
+    assert seconds < FLOOD_CPU_LIMIT_S
 
 
 def test_it_is_there_at_once(launch: Launch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
+from perdure.runtime.cgroups import remove_of
 from perdure.runtime.launch import Exit, Launch, LaunchLimits, LaunchSpec
 from perdure.runtime.processes import end_marked
 
@@ -106,10 +109,16 @@ class Launches:
         root: Path | None = None,
         env: dict[str, str] | None = None,
         cwd: str = "/",
+        group_in: Path | None = None,
     ) -> Launch:
         launch_id = f"test-{os.getpid()}-{id(self):x}-{len(self._made)}"
         env = {"PATH": os.environ["PATH"]} if env is None else env
-        launch = Launch.create(root or self.root, LaunchSpec(launch_id, argv, env, cwd, limits))
+        spec = LaunchSpec(launch_id, argv, env, cwd, limits)
+        if group_in is not None:
+            group = group_in / f"perdure-{launch_id}"
+            group.mkdir()
+            spec = msgspec.structs.replace(spec, cgroup=str(group))
+        launch = Launch.create(root or self.root, spec)
         self._made.append(launch)
         return launch
 
@@ -127,6 +136,8 @@ class Launches:
                 launch.keeper.wait(WAIT_S)
             launch.close()
         assert await end_marked([launch.launch_id for launch in self._made], 0.1) == []
+        for launch in self._made:
+            remove_of(launch.folder)
 
 
 @asynccontextmanager

@@ -45,8 +45,8 @@ def test_the_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -
 def test_a_given_token_is_kept_so_that_the_command_line_finds_it(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     directory.token(None)
-    assert directory.token("chosen") == "chosen"
-    assert directory.token(None) == "chosen"
+    assert directory.token("chosen-by-somebody") == "chosen-by-somebody"
+    assert directory.token(None) == "chosen-by-somebody"
 
 
 def test_the_epoch_stays_over_restarts_and_kills(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_epoch_moves_when_a_backup_of_the_database_was_put_back(tmp_path: Pa
 
 def test_a_copy_of_the_directory_is_another_installation_with_another_epoch(tmp_path: Path) -> None:
     first, second = DataDirectory(tmp_path / "first"), DataDirectory(tmp_path / "second")
-    first.path.mkdir()
+    first.path.mkdir(mode=0o700)
     known = first.install_id()
     assert first.install_id() == known
     first.epoch(1)

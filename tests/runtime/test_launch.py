@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.core.errors import StoreFull
+from perdure.runtime import keeper_start
 from perdure.runtime import launch as launch_module
 from perdure.runtime.launch import Launch, LaunchLimits, LaunchSpec
 from tests.runtime.launches import (
@@ -67,7 +68,7 @@ async def test_a_keeper_that_has_not_run_one_line_yet_already_holds_the_lock(
 ) -> None:
     program = launches.root / "program"
     os.mkfifo(program)
-    monkeypatch.setattr(launch_module, "_program", lambda: str(program))
+    monkeypatch.setattr(keeper_start, "_program", lambda: str(program))
     launch = launches.create(["cat"])
     assert launch.is_alive()
     # Its interpreter waits for the program; it gets an empty one, and ends.
@@ -79,7 +80,7 @@ async def test_a_keeper_that_has_not_run_one_line_yet_already_holds_the_lock(
 async def test_a_keeper_that_can_not_start_says_why_where_the_agent_would(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch_module, "_program", lambda: "/no/such/keeper.py")
+    monkeypatch.setattr(keeper_start, "_program", lambda: "/no/such/keeper.py")
     launch = launches.create(["cat"])
     async with Followed(launch) as agent:
         await agent.until(lambda: agent.closed)
@@ -147,11 +148,11 @@ async def test_a_keeper_that_ended_leaves_no_zombie(launches: Launches) -> None:
 def test_a_compiled_keeper_is_used_only_if_it_is_of_this_very_source(tmp_path: Path) -> None:
     source = tmp_path / "keeper.py"
     source.write_text("first = 1\n")
-    assert launch_module._program(str(source)) == str(source)
+    assert keeper_start._program(str(source)) == str(source)
     compiled = py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
-    assert launch_module._program(str(source)) == compiled
+    assert keeper_start._program(str(source)) == compiled
     source.write_text("second = 22\n")
-    assert launch_module._program(str(source)) == str(source)
+    assert keeper_start._program(str(source)) == str(source)
 
 
 # The connection ------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from perdure.core.history import take_over
 from perdure.core.observe import observe
 from perdure.core.session import create, decide
 from perdure.runtime.compactor import Compactor
-from perdure.runtime.log import AT_ONCE_EVENTS, JOINS_MAX, Journal, Log
+from perdure.runtime.frames import JOINS_MAX
+from perdure.runtime.log import AT_ONCE_EVENTS, Journal, Log
 from perdure.runtime.reading import READ_BATCH, READ_BYTES
 from perdure.stores.base import Checkpoint, Stored
 from perdure.stores.sqlite import SqliteStore
@@ -84,7 +85,7 @@ async def test_viewers_at_many_places_of_one_session_cost_only_a_few_joined_piec
         for position in range(journal.last_seq + 1):
             expected = b"".join(frame for seq, frame in frames if seq > position)
             assert journal.frames_after(position) == expected
-    assert len(journal._joins) <= JOINS_MAX
+    assert len(journal._tail._joins) <= JOINS_MAX
     shared = journal.frames_after(journal.last_seq - 1)
     assert journal.frames_after(journal.last_seq - 1) is shared, "those at the same place share one piece"
 

@@ -8,17 +8,31 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perdure.core.errors import StoreError, StoreFull
-from perdure.core.events import AgentAttached, AgentLaunched, Event, encode, type_of
-from perdure.stores.base import Append, Store
+from perdure.core.events import (
+    AgentAttached,
+    AgentDetached,
+    AgentLaunched,
+    Event,
+    PendingPrompt,
+    PromptResolved,
+    SessionCreated,
+    UserMessage,
+    encode,
+    type_of,
+)
+from perdure.stores.base import Append, Phrase, Store
 from perdure.stores.migrate import Migration, migrate, shipped
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.sqlite_group import ROWS_MAX, Table
 from perdure.stores.sqlite_search import match_expression
+from tests.conformance.erasing import ErasingSuite
 from tests.conformance.natives import NativesSuite
 from tests.conformance.spending import SpendingSuite
 from tests.conformance.stores import Owner, StoreSuite, delta, fact, listed
@@ -27,13 +41,13 @@ from tests.conformance.turns import TurnsSuite
 WAIT_S = 20
 
 
-class TestSqliteStore(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite):
+class TestSqliteStore(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db")
 
 
-class TestSqliteStoreThatSurvivesAPowerCut(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite):
+class TestSqliteStoreThatSurvivesAPowerCut(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db", durability="full")
@@ -43,6 +57,49 @@ async def opened(path: Path) -> tuple[SqliteStore, Owner]:
     store = SqliteStore(path)
     await store.open()
     return store, Owner(store, await store.claim())
+
+
+# What was erased --------------------------------------------------------------------------------------------------
+
+
+async def test_no_file_holds_a_word_of_an_erased_session_after_a_scrub(tmp_path: Path) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+
+    def marks() -> int:
+        return sum(path.read_bytes().count(b"quixmark") for path in tmp_path.iterdir())
+
+    for number in range(30):
+        name, word = f"s{number}", f"quixmark{number}" if number % 2 else f"plain{number}"
+        await owner.create(name, phrases=[Phrase(0, "title", f"{word} title")])
+        for turn in range(1, 6):
+            text = f"{word} " * 40
+            await owner.append(name, delta(text), fact(), phrases=[Phrase(turn, "assistant", text)])
+    assert marks() > 1_000
+    for number in range(1, 30, 2):
+        await store.erase(f"s{number}", owner.generation)
+    assert await store.scrub(whole=False)
+    assert (tmp_path / "perdure.db-wal").stat().st_size == 0
+    assert await store.scrub(whole=True)
+    assert marks() == 0
+    size = (tmp_path / "perdure.db").stat().st_size
+    assert await owner.found(q="plain8") == ["s8"]
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / "perdure.db")) as database:
+        assert database.execute("PRAGMA freelist_count").fetchone()[0] == 0
+        assert size == database.execute("PRAGMA page_count").fetchone()[0] * 4096
+
+
+async def test_a_scrub_waits_for_no_reader_and_is_done_when_the_reader_is_gone(tmp_path: Path) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+    await owner.create("s", delta("quixmark"))
+    with closing(sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM events").fetchone()
+        await store.erase("s", owner.generation)
+        assert not await store.scrub(whole=True)
+    assert await store.scrub(whole=True)
+    assert b"quixmark" not in (tmp_path / "perdure.db").read_bytes()
+    await store.close()
 
 
 # A full disk ------------------------------------------------------------------------------------------------------
@@ -292,6 +349,46 @@ def test_what_agents_gave_out_before_there_was_a_table_for_it_is_read_from_the_l
         ("bin", "y", 3, 0),
         ("other", "copy", 2, 0),
     ]
+    connection.close()
+
+
+def test_sessions_of_an_older_version_are_sorted_by_what_was_said_in_them(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    migrate(connection, shipped()[:5])
+    made, said, asked, answered, stopped = (f"2026-01-0{day}T00:00:00.000Z" for day in range(1, 6))
+    shown = '{"id":"%s","last_active_at":"' + stopped + '","text":"\\"last_active_at\\":","n":123456789012345678901234}'
+
+    def session(key: int, *events: Event) -> None:
+        body = (shown % key).encode()
+        row = (key, f"s{key}", body, "a", "/", "idle", "running", "", "[]", 0, stopped, body)
+        connection.execute(
+            "INSERT INTO sessions (session_key, session_id, machine_state, decided_seq, agent, workdir, state, status,"
+            " title, labels, archived, last_active_at, public) VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
+        )
+        gone = AgentDetached(
+            at=stopped, agent="a", pid=1, native_session_id="n", reason="server_stopped", launch_id="l"
+        )
+        for seq, event in enumerate((SessionCreated(at=made, session={}), *events, gone), 1):
+            values = (key, seq, type_of(event), encode(event))
+            connection.execute(
+                "INSERT INTO events (session_key, seq, type, decisive, body) VALUES (?, ?, ?, 1, ?)", values
+            )
+
+    prompt = PendingPrompt(at=asked, turn=1, prompt_id="p", kind="permission", title="Deploy")
+    by_rule = PromptResolved(at=answered, turn=1, prompt_id="p", by="rule", outcome="allowed", delivered=True)
+    session(1, UserMessage(at=said, turn=1, message_id="m", text="hello", agent="a"), prompt, by_rule)
+    session(2, prompt, msgspec.structs.replace(by_rule, by="person"))
+    session(3)
+    migrate(connection, shipped())
+    rows = connection.execute(
+        "SELECT session_id, last_active_at, CAST(machine_state AS TEXT), CAST(public AS TEXT), typeof(public)"
+        " FROM sessions ORDER BY last_active_at DESC"
+    ).fetchall()
+    assert [row[:2] for row in rows] == [("s2", answered), ("s1", asked), ("s3", made)]
+    for name, at, state, public, kind in rows:
+        assert state == public == (shown % name[1:]).replace(stopped, at)
+        assert kind == "blob"
     connection.close()
 
 

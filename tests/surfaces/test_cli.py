@@ -17,6 +17,7 @@ import pytest
 from perdure.surfaces import cli
 from perdure.surfaces.cli import COMMANDS, perdure
 from tests.harness import no_holes
+from tests.signing import signed_in
 from tests.surfaces.conftest import COMMAND_LIMIT_S, ServerProcess
 
 
@@ -45,6 +46,12 @@ def test_help_imports_nothing_that_only_a_command_needs() -> None:
 def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["converse"]) == 2
     assert "No such command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("filter", ["--status", "--state"])
+def test_a_filter_value_that_does_not_exist_is_a_usage_error(filter: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sessions", filter, "nonsense"]) == 2
+    assert "'nonsense' is not one of" in capsys.readouterr().err
 
 
 def test_without_a_server_the_exit_code_is_3_and_the_sentence_says_how_to_start_one(
@@ -269,6 +276,25 @@ def test_stop_all_ends_every_session(server: ServerProcess) -> None:
 
 def test_a_login_link_carries_its_secret_in_the_fragment(server: ServerProcess) -> None:
     assert re.fullmatch(re.escape(server.url) + r"/#login=\S+\n", server.run("login").stdout)
+
+
+def test_logout_ends_one_sign_in_or_all(server: ServerProcess) -> None:
+    def code() -> str:
+        return server.run("login").stdout.strip().partition("#login=")[2]
+
+    with signed_in(server, code()) as first, signed_in(server, code()) as second, signed_in(server, code()) as third:
+        login = first.login_id()
+        unclear = server.run("logout")
+        assert unclear.returncode == 2 and login in unclear.stderr and "--all" in unclear.stderr
+        unused = code()
+        assert server.run("logout", login).stdout == "Ended 1 sign-in.\n"
+        assert [browser.get("/api/sessions").status_code for browser in (first, second, third)] == [401, 200, 200]
+        assert server.run("logout", login).returncode == 1
+        assert server.run("logout", "--all").stdout == "Ended 2 sign-ins.\n"
+        assert [browser.get("/api/sessions").status_code for browser in (first, second, third)] == [401, 401, 401]
+        # Nor does a link that was made before sign anybody in.
+        assert first.sign_in(unused).status_code == 401
+    assert json.loads(server.run("logout", "--all", "--json").stdout) == {"ended": 0}
 
 
 def test_lines_piped_into_chat_are_messages_of_one_session(server: ServerProcess) -> None:

@@ -75,7 +75,7 @@ def test_a_name_shows_one_agent(server: ServerProcess) -> None:
 
 
 def test_an_agent_is_appended_and_the_rest_of_the_file_stays_as_it_was(alone: ServerProcess) -> None:
-    alone.data.mkdir()
+    alone.data.mkdir(mode=0o700)
     file = alone.data / "perdure.toml"
     file.write_text(FILE.rstrip("\n"))
     file.chmod(0o640)

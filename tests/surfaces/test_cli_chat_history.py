@@ -66,7 +66,7 @@ def test_turns_are_dropped_and_the_plan_says_what_comes_next(server: ServerProce
     chat.enter("/fresh")
     chat.wait("the whole transcript anew")
     chat.enter("/plan")
-    chat.wait("because you ask for it.")
+    chat.wait("because a fresh start was asked for.")
     chat.enter("recall")
     chat.wait("Turn 3,")
     turns = json.loads(server.run("show", "--json", "last").stdout)["turns"]

@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import pty
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +146,23 @@ def test_a_session_is_written_from_afar_and_replaces_what_was_written_before(
     metadata = json.loads((files / "no-project" / f"{session}.json").read_text())
     assert (metadata["turnCount"], [turn["turnNumber"] for turn in metadata["turns"]]) == (2, [1, 2])
     assert [path.name for path in (files / "no-project").iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_session_keeps_its_options_where_its_agent_is_the_same(
+    server: ServerProcess, other: ServerProcess, tmp_path: Path
+) -> None:
+    with server.client() as client, other.client() as there:
+        session = said(client, "say one")
+        for config_id, value in (("model", "rehearsal-2"), ("mode", "auto"), ("effort", "high")):
+            client.set_config(session, config_id, value)
+        assert server.run("export", session, "--folder", str(tmp_path / "files")).returncode == 0
+        assert other.run("import", str(tmp_path / "files")).returncode == 0
+        taken = there.session(session)
+        assert (taken["model"], taken["mode"], taken["config"]) == ("rehearsal-2", "auto", {"effort": "high"})
+        there.erase(session)
+        assert other.run("import", str(tmp_path / "files"), "--agent", "rehearsal-stream").returncode == 0
+        taken = there.session(session)
+        assert (taken["agent"], taken["model"], taken["mode"], taken["config"]) == ("rehearsal-stream", None, None, {})
 
 
 def test_a_turn_that_runs_while_it_is_written_has_failed_where_it_is_read(
@@ -347,3 +367,50 @@ def test_an_import_that_can_not_begin_says_why(
     teamhq_files(files)
     done = server.run("import", *(each.format(empty=empty, files=files) for each in arguments))
     assert done.returncode == code and words in done.stderr
+
+
+CONTROLS = "\x1b[2J\x1b]0;title\x07\x9b31m\x9d0;x\x9c\x7f\x08\u202e"
+"""Clear the screen, name the window, colours in the second set, and text that runs backwards."""
+
+
+@pytest.mark.parametrize("how", ["ndjson", "json", "markdown"])
+def test_an_export_to_a_terminal_has_nothing_that_a_terminal_obeys(server: ServerProcess, how: str) -> None:
+    with server.client() as client:
+        session = said(client, f"say before {CONTROLS}after")
+    shown = on_a_terminal(server, "export", session, "--format", how)
+    assert "before" in shown and "after" in shown
+    assert not set(shown) & set(CONTROLS) - set("[2J]0;title31mx"), ascii(shown)
+    exact = server.run("export", session, "--format", how, "-o", "kept")
+    assert exact.returncode == 0, exact.stderr
+    kept = (server.folder / "kept").read_text(encoding="utf-8")
+    piped = server.run("export", session, "--format", how).stdout
+    assert piped == kept
+    assert CONTROLS in (
+        kept if how == "markdown" else json.loads('"' + kept.partition("before ")[2].partition("after")[0] + '"')
+    )
+
+
+def test_json_on_a_terminal_has_nothing_that_a_terminal_obeys(server: ServerProcess) -> None:
+    with server.client() as client:
+        session = said(client, f"say before {CONTROLS}after")
+    shown = on_a_terminal(server, "show", session, "--json")
+    assert "before" in shown
+    assert not set(shown) & set(CONTROLS) - set("[2J]0;title31mx"), ascii(shown)
+
+
+def on_a_terminal(server: ServerProcess, *arguments: str) -> str:
+    """All that a command writes where stdout is a terminal."""
+    ours, terminal = pty.openpty()
+    with subprocess.Popen(
+        server.command(*arguments), stdin=terminal, stdout=terminal, env=server.environment, cwd=server.folder
+    ) as process:
+        os.close(terminal)
+        written = b""
+        try:
+            while data := os.read(ours, 65536):
+                written += data
+        except OSError:
+            pass  # a terminal that nobody has open ends with an error
+        assert process.wait(60) == 0
+    os.close(ours)
+    return written.decode()

@@ -7,6 +7,8 @@ import sys
 from tests.surfaces.conftest import ROOT, ServerProcess
 from tests.surfaces.terminal import Terminal
 
+REPLAYED = "- The conversation was replayed to rehearsal: a fresh start was asked for.\n"
+
 
 def session_with(server: ServerProcess, *texts: str) -> str:
     """A session with these messages, each answered."""
@@ -94,7 +96,7 @@ def test_retry_writes_the_answer_of_the_last_turn_or_of_the_one_that_is_named(se
     session = session_with(server, "say one", "say two")
     again = server.run("retry", "last")
     assert (again.returncode, again.stdout) == (0, "two\n")
-    assert again.stderr == "perdure: Turn 2 is tried again.\n"
+    assert again.stderr == f"perdure: Turn 2 is tried again.\n{REPLAYED}"
     other = server.run("retry", session, "1", "--text", "-", "--agent", "rehearsal-stream", stdin="recall")
     assert other.stdout.splitlines() == ["recall 1", '- "recall"']
     assert other.stderr == "perdure: Turn 1 is tried again. Turn 3 is no longer part of the conversation.\n"
@@ -123,7 +125,7 @@ def test_plan_says_in_words_what_the_next_turn_would_do(server: ServerProcess) -
     assert re.search(r"^confirmed +yes +its last turn ended by the agent's own word$", plan, re.MULTILINE)
     fresh = server.run("plan", session, "--fresh-session").stdout
     assert re.match(
-        r"rehearsal begins anew and is told the conversation, because you ask for it. "
+        r"The conversation is replayed to rehearsal, because a fresh start was asked for. "
         r"That is 2 turns \(about \d+ tokens, \d+ B\)\.\n\nGUARD ",
         fresh,
     )
@@ -164,6 +166,44 @@ def test_fresh_has_both_its_spellings_wherever_it_is_offered(server: ServerProce
     turns = json.loads(server.run("show", "--json", session).stdout)["turns"]
     assert [turn["context_reason"] for turn in turns[1:]] == ["fresh_requested"] * 4
     assert server.run("retry", session, "--fresh-session").stdout == "three\n"
+
+
+def test_last_is_the_session_in_which_something_was_said_last_also_after_a_restart(server: ServerProcess) -> None:
+    first = session_with(server, "say one")
+    second = session_with(server, "say other")
+    assert server.run("send", "--wait", first, "say two").returncode == 0
+
+    def listed() -> list[str]:
+        with server.client() as client:
+            return [entry["id"] for entry in client.sessions()["sessions"]]
+
+    assert listed() == [first, second]
+    # Both processes are idle: they are suspended in the order in which they were started.
+    server.stop()
+    server.restart()
+    assert listed() == [first, second]
+    assert server.run("rewind", "last", "2").returncode == 0
+    assert (messages(server, first), messages(server, second)) == (["say one"], ["say other"])
+
+
+def test_plan_says_that_the_agents_own_session_can_not_be_used_any_more(server: ServerProcess) -> None:
+    session = session_with(server, "poison")
+    assert server.run("send", "--wait", session, "say two").returncode == 1
+    told = server.run("plan", session).stdout
+    assert "because its own session can't be used any more." in told
+    assert re.search(r"^not_poisoned +no +that session can be used$", told, re.MULTILINE)
+
+
+def test_explain_says_which_clocks_run_and_what_they_will_do(server: ServerProcess) -> None:
+    limits = {"idle_timeout_s": 1200, "on_idle": "end", "lifetime_s": 3000, "on_lifetime": "end"}
+    with server.client() as client:
+        session = client.create_session(limits=limits)["id"]
+    told = server.run("explain", session).stdout.splitlines()
+    assert told[0].startswith("It waits for a message")
+    assert re.fullmatch(r"  in 19 min \d+ s the session ends: nothing happens in it \(idle_timeout, .*Z\)", told[1])
+    assert re.fullmatch(r"  in 49 min \d+ s the session ends: it reaches its lifetime \(lifetime, .*Z\)", told[2])
+    assert "  in 19 min" in server.run("show", session).stdout
+    assert json.loads(server.run("explain", "--json", "last").stdout)["timers"][0]["then"] == "end"
 
 
 def test_send_and_show_tell_of_turns_that_the_agent_missed(server: ServerProcess) -> None:

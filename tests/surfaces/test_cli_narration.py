@@ -120,6 +120,39 @@ def test_tools_plans_errors_and_prompts_are_told_once() -> None:
     assert isinstance(after[-1], Rested)
 
 
+@pytest.mark.parametrize(
+    ("ended", "line", "tone"),
+    [
+        ({"status": "failed", "outcome": "denied"}, "Denied: a.py", "note"),
+        ({"status": "failed", "outcome": "interrupted"}, "Interrupted: a.py  1.0 s", "note"),
+        ({"status": "failed"}, "Edited a.py +1 -1  1.0 s  failed", "failed"),
+        ({"status": "completed"}, "Edited a.py +1 -1  1.0 s", "tool"),
+    ],
+)
+def test_what_was_not_done_is_not_told_as_done_and_waiting_is_not_counted(ended: Json, line: str, tone: str) -> None:
+    tool: Json = {"tool_id": "t", "name": "Edit", "kind": "edit", "title": "Edit a.py", "input": None}
+    diff = [{"path": "a.py", "old_text": "one", "new_text": "two"}]
+    result: Json = {"tool_id": "t", "content": None, "diff": diff, "waited_ms": 60_000, "outcome": None, **ended}
+    over = event("tool_result", **result)
+    over.data["at"] = "2026-01-01T00:01:01.000Z"
+    began = event("tool_use", **tool)
+    began.data["at"] = "2026-01-01T00:00:00.000Z"
+    pieces = tell(Narrator(lambda turn: []), message(), began, over)
+    assert [piece for piece in pieces if isinstance(piece, Line)][1:] == [Line(line, tone)]  # type: ignore[arg-type]
+
+
+def test_a_turn_that_began_with_a_replay_says_so_and_why_once() -> None:
+    start: Json = {"agent": "a", "context": "fresh", "context_reason": "history_changed", "replayed": 2, "catch_up": 0}
+    narrator = Narrator(lambda turn: [])
+    pieces = tell(narrator, message(), event("turn_start", **start))
+    again = snapshot(1, [])
+    again.data["session"]["turns"][0].update(start)
+    assert notes(pieces) == ["The conversation was replayed to a: what its own session holds was changed since."]
+    assert notes(tell(narrator, again)) == []
+    assert notes(tell(Narrator(lambda turn: []), again)) == notes(pieces)
+    assert notes(tell(Narrator(lambda turn: []), message(), event("turn_start", **{**start, "replayed": 0}))) == []
+
+
 def test_what_a_sub_agent_does_is_told_as_its_own() -> None:
     tool: Json = {"name": "Read", "kind": "read", "title": "Read a.py", "input": None}
     result: Json = {"status": "completed", "content": None, "diff": None, "locations": None, "is_error": False}

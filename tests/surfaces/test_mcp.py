@@ -327,7 +327,7 @@ async def test_a_server_that_stays_away_ends_the_call_with_what_finds_the_turn_a
         if words == "at work":
             server.kill()
 
-    delegate = Delegate(lambda: Client(Address(server.url, "test-token")), lost_limit_s=0.5)
+    delegate = Delegate(lambda: Client(Address(server.url, "test-token-of-the-tests")), lost_limit_s=0.5)
     prompt = {"session_id": session, "prompt": "say at work\nhang", "message_id": "mine"}
     async with asyncio.timeout(WAIT_S):
         result = await delegate.call("agent_session_prompt", prompt, report)

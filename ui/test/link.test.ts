@@ -8,8 +8,14 @@ class Worker {
   static last: Worker;
   onerror: (() => void) | null = null;
   said: ToFeed[] = [];
+  keys: (string | null)[] = [];
   shut = false;
-  port = { onmessage: null, start: () => {}, close: () => void (this.shut = true), postMessage: (message: ToFeed) => void this.said.push(message) };
+  port = {
+    onmessage: null,
+    start: () => {},
+    close: () => void (this.shut = true),
+    postMessage: ({ key, ...message }: ToFeed & { key: string | null }) => (this.keys.push(key), void this.said.push(message as ToFeed)),
+  };
   constructor() {
     Worker.last = this;
   }
@@ -46,6 +52,17 @@ describe("a tab", () => {
     document.dispatchEvent(new globalThis.Event("visibilitychange"));
     const nudge = { kind: "nudge", sessions: ["a"] };
     expect(Worker.last.said.slice(1)).toEqual([{ kind: "watch", sessions: ["a"] }, { kind: "ping", sessions: ["a"] }, nudge, nudge, nudge]);
+  });
+
+  it("gives the worker the page's key with every word, as it is by then", () => {
+    const storage = new Map<string, string>();
+    vi.stubGlobal("localStorage", { getItem: (key: string) => storage.get(key) ?? null });
+    link.connect(() => told);
+    storage.set("perdure.page-key", "one");
+    link.watch(["a"]);
+    storage.set("perdure.page-key", "two");
+    link.nudge();
+    expect(Worker.last.keys).toEqual([null, "one", "two"]);
   });
 
   it("says whether it may come back, and what it watches when it does", () => {

@@ -15,7 +15,7 @@ export interface Server {
   streams: Opened[];
   requests: string[];
   /** What other requests and streams get instead; undefined: as usual. */
-  answer: (url: string) => Response | Promise<Response> | undefined;
+  answer: (url: string, options?: RequestInit) => Response | Promise<Response> | undefined;
   open(part: string): Opened[];
 }
 
@@ -24,7 +24,7 @@ export function serve(): Server {
   vi.stubGlobal("fetch", async (url: string, options: RequestInit = {}) => {
     server.requests.push(url);
     options.signal?.throwIfAborted();
-    const given = server.answer(url);
+    const given = server.answer(url, options);
     if (given) {
       const gone = new Promise<never>((_, refuse) => options.signal?.addEventListener("abort", () => refuse(new Error("aborted"))));
       return Promise.race([given, gone]);

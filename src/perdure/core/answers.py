@@ -45,9 +45,9 @@ def check_choice(state: Session, config_id: str, value: Any) -> None:
     if not allowed and (state.models or state.modes):
         allowed["model"] = [model.get("modelId") for model in (state.models or {}).get("availableModels", [])]
         allowed["mode"] = [mode.get("id") for mode in (state.modes or {}).get("availableModes", [])]
-        prefix = (state.models or {}).get("otherPrefix")
-        if config_id == "model" and prefix and isinstance(value, str) and prefix in value:
-            return
+    prefix = (state.models or {}).get("otherPrefix")
+    if config_id == "model" and prefix and isinstance(value, str) and prefix in value:
+        return
     if config_id in REPORTED or (allowed and config_id not in allowed):
         raise Refused("invalid", f"config_id must be one of: {', '.join(allowed) or 'model, mode'}.")
     values = allowed.get(config_id)

@@ -20,6 +20,10 @@ class CreateSession(Struct, frozen=True, kw_only=True):
     limits: dict[str, Any] = {}
     model: str | None = None
     mode: str | None = None
+    config: dict[str, Any] = {}
+    """Other options of the agent, by their ids."""
+    choices: dict[str, dict[str, Any]] = {}
+    """Model, mode and config of other agents that the session may come back to."""
     parent: str | None = None
     forked_from: dict[str, Any] | None = None
     permissions: tuple[Rule, ...] = ()

@@ -7,11 +7,17 @@ StoreError            the store can't keep a fact
   Conflict            somebody else decided first: read again and decide again
   Fenced              this server no longer owns what it tries to write: stop
   StoreFull           the disk is full: nothing was written, try again when there is room
+  StoreDamaged        what is stored can't be read: restore a backup, or go on without that session
 
 An agent's mistake is neither: it becomes an event. Anything else that is raised is a bug.
 """
 
 from typing import Any
+
+import msgspec
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, TypeError)
+"""What is raised when something stored is decoded that is no longer as it was written."""
 
 STATUS_OF_CODE = {
     "invalid": 400,
@@ -29,6 +35,7 @@ STATUS_OF_CODE = {
     "rate_limited": 429,
     "agent_unavailable": 503,
     "unavailable": 503,
+    "damaged": 410,
     "internal": 500,
 }
 
@@ -62,3 +69,7 @@ class Fenced(StoreError):
 
 class StoreFull(StoreError):
     """There is no room on the disk. Nothing of the append was written."""
+
+
+class StoreDamaged(StoreError):
+    """What is stored can't be read. To try again is of no use."""

@@ -14,6 +14,7 @@ from msgspec import Struct
 StopReason = Literal["end_turn", "cancelled", "failed", "timed_out", "max_turns", "refusal"]
 Context = Literal["live", "resumed", "fresh"]
 ToolStatus = Literal["pending", "in_progress", "completed", "failed"]
+ToolOutcome = Literal["denied", "interrupted"]
 
 
 class Event(Struct, kw_only=True, tag_field="type", omit_defaults=False):
@@ -64,6 +65,8 @@ class TurnStart(Event, tag="turn_start"):
     """It was worked in another session, of which this one is a fork or a copy."""
     catch_up: int = 0
     """How many turns it is told besides the message, because its own session does not hold them."""
+    replayed: int = 0
+    """How many turns a `fresh` one is told, which are all that its agent is given."""
 
 
 class AssistantText(Event, tag="assistant_text", gc=False):
@@ -93,10 +96,9 @@ class ToolUse(Event, tag="tool_use"):
     parent_tool_id: str | None = None
 
 
-class ToolUpdate(Event, tag="tool_update"):
-    """What is known of a running tool by now; fields that are null did not change."""
+class ToolProgress(Event):
+    """What is known of a tool by now; fields that are null did not change."""
 
-    decisive: ClassVar[bool] = False
     tool_id: str
     status: ToolStatus = "in_progress"
     content: str | None = None
@@ -107,17 +109,29 @@ class ToolUpdate(Event, tag="tool_update"):
     input: Any = None
 
 
-class ToolResult(Event, tag="tool_result"):
-    """A tool is done."""
+class ToolUpdate(ToolProgress, tag="tool_update"):
+    """What is known of a running tool by now; fields that are null did not change."""
 
-    tool_id: str
+    decisive: ClassVar[bool] = False
+
+
+class ToolResult(ToolProgress, tag="tool_result"):
+    """A tool is over. `outcome`: it was not done, because somebody denied it (`denied`), or it was stopped before its
+    end (`interrupted`). `waited_ms` is the part of its time in which it waited for a person."""
+
     status: ToolStatus = "completed"
-    content: str | None = None
-    diff: list[dict[str, Any]] | None = None
-    locations: list[dict[str, Any]] | None = None
-    is_error: bool = False
-    title: str | None = None
-    input: Any = None
+    outcome: ToolOutcome | None = None
+    waited_ms: int = 0
+
+
+class Image(Event, tag="image"):
+    """A picture that the agent shows, or that a tool gave. `data` (base64) is null if it is too large to be kept."""
+
+    decisive: ClassVar[bool] = False
+    mime_type: str
+    size: int
+    data: str | None = None
+    tool_id: str | None = None
 
 
 class PlanEntry(Struct):
@@ -372,47 +386,23 @@ class Unrecognised(Event, tag="unrecognised"):
 
 
 class Error(Event, tag="error"):
-    """Something went wrong; `message` says what, `detail` is the end of what the agent wrote to stderr."""
+    """Something went wrong; `message` says what in one sentence, `detail` is the agent's own text: what it wrote
+    to stderr last, or what the message was made from."""
 
     message: str
     code: str
     detail: str | None = None
 
 
+# fmt: off
 AnyEvent = (
-    SessionCreated
-    | UserMessage
-    | TurnStart
-    | AssistantText
-    | AssistantThinking
-    | ToolUse
-    | ToolUpdate
-    | ToolResult
-    | Plan
-    | Usage
-    | TurnEnd
-    | WaitingForInput
-    | SessionEnd
-    | PendingPrompt
-    | PromptResolved
-    | MessageQueued
-    | MessageUnqueued
-    | AbortRequested
-    | SessionUpdated
-    | Title
-    | Config
-    | AgentLaunched
-    | AgentAttached
-    | AgentDetached
-    | ContextFallback
-    | DriverFallback
-    | HistoryChanged
-    | HistoryShortened
-    | WaitingUntil
-    | System
-    | Unrecognised
-    | Error
+    SessionCreated | UserMessage | TurnStart | AssistantText | AssistantThinking | ToolUse | ToolUpdate | ToolResult |
+    Image | Plan | Usage | TurnEnd | WaitingForInput | SessionEnd | PendingPrompt | PromptResolved | MessageQueued |
+    MessageUnqueued | AbortRequested | SessionUpdated | Title | Config | AgentLaunched | AgentAttached | AgentDetached
+    | ContextFallback | DriverFallback | HistoryChanged | HistoryShortened | WaitingUntil | System | Unrecognised |
+    Error
 )
+# fmt: on
 
 DELTA_TYPES = ("assistant_text", "assistant_thinking")
 """The types whose neighbours of one block may be joined: before they get a number, and by compaction."""

@@ -47,12 +47,17 @@ def created(event: ev.SessionCreated) -> Session:
         single_shot=given.get("single_shot", False),
         model=given.get("model"),
         mode=given.get("mode"),
+        config=dict(given.get("config", {})),
+        choices=dict(given.get("choices", {})),
     )
 
 
-def _user_message(state: Session, event: ev.UserMessage) -> None:
-    # A history that was taken over is older than its session.
-    state.last_active_at = max(state.last_active_at, event.at)
+def _active(state: Session, event: ev.Event) -> None:
+    """A message, a prompt, an answer, a turn's end or a changed history. What becomes of the process is no activity,
+    nor is the end of the session: lists must not change their order when a server stops."""
+    # A history that was taken over is older than its session. Not the latest of all: a clock that was set back by hours
+    # would keep the session where it was, however much is said in it.
+    state.last_active_at = max(state.created_at, event.at)
 
 
 def _turn_start(state: Session, event: ev.TurnStart) -> None:
@@ -80,6 +85,7 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
         native_session_id=event.native_session_id,
         model=None if event.taken_over else state.model,
         catch_up=event.catch_up,
+        replayed=event.replayed,
         scope=event.scope,
         seen=event.seen,
         origin=event.origin,
@@ -90,7 +96,8 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
 def _switch_agent(state: Session, agent: str) -> None:
     """What was chosen for one agent means nothing to another; it is there again when the session comes back to it."""
     state.choices[state.agent] = {name: getattr(state, name) for name in CHOICES}
-    for name, value in state.choices.pop(agent, {**dict.fromkeys(CHOICES), "config": {}}).items():
+    chosen = {**dict.fromkeys(CHOICES), "config": {}, **state.choices.pop(agent, {})}
+    for name, value in chosen.items():
         setattr(state, name, value)
     state.agent = agent
 
@@ -121,6 +128,7 @@ def _bind(state: Session, attached: Attached) -> None:
             first_turn=state.turn.turn if state.turn else 0,
             scope=state.turn.scope if state.turn else "all",
         )
+        state.unpinned = [name for name in state.unpinned if name != attached.agent]
 
 
 def _turn_end(state: Session, event: ev.TurnEnd) -> None:
@@ -133,7 +141,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
     turn.exit_code = event.exit_code
     turn.input_bytes = event.input_bytes
     turn.model = event.model or turn.model
-    turn.open_tools = []
+    turn.open_tools, turn.verdicts = [], {}
     if event.usage is not None:
         turn.usage = event.usage
     if event.cost_usd is not None:
@@ -161,7 +169,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
         state.phase = "idle"
     state.abort_reason = None
     state.abort_requested_at = None
-    state.last_active_at = max(state.last_active_at, event.at)
+    _active(state, event)
 
 
 def _unanswered(state: Session, turn: Turn) -> None:
@@ -185,6 +193,7 @@ def _tool_use(state: Session, event: ev.ToolUse) -> None:
 def _tool_result(state: Session, event: ev.ToolResult) -> None:
     if state.turn is not None and event.tool_id in state.turn.open_tools:
         state.turn.open_tools.remove(event.tool_id)
+        state.turn.verdicts.pop(event.tool_id, None)
 
 
 def _usage(state: Session, event: ev.Usage) -> None:
@@ -204,14 +213,19 @@ def _pending_prompt(state: Session, event: ev.PendingPrompt) -> None:
     if state.turn is not None and not state.prompts:
         state.turn.paused_since = event.at
     state.prompts[event.prompt_id] = event
+    _active(state, event)
 
 
 def _prompt_resolved(state: Session, event: ev.PromptResolved) -> None:
     prompt = state.prompts.pop(event.prompt_id, None)
+    if event.by == "person":
+        _active(state, event)
     if prompt is not None and event.by == "person" and event.answer is not None:
         _remember(state, prompt, str(event.answer.get("kind", "")))
     state.resolved_prompts = [*state.resolved_prompts, event.prompt_id][-RESOLVED_PROMPTS_KEPT:]
     turn = state.turn
+    if turn is not None and prompt is not None and prompt.tool_id in turn.open_tools:
+        turn.judge(prompt.tool_id, event.outcome, ms_between(prompt.at, event.at))
     if turn is not None and not state.prompts and turn.paused_since is not None:
         turn.paused_ms += ms_between(turn.paused_since, event.at)
         turn.paused_since = None
@@ -241,6 +255,7 @@ def _message_queued(state: Session, event: ev.MessageQueued) -> None:
     # Those that interrupt go before those that wait, in their own order.
     ahead = sum(waiting.first for waiting in state.queue) if event.first else len(state.queue)
     state.queue.insert(ahead, queued)
+    _active(state, event)
 
 
 def _message_unqueued(state: Session, event: ev.MessageUnqueued) -> None:
@@ -263,8 +278,9 @@ def _session_updated(state: Session, event: ev.SessionUpdated) -> None:
 
 
 def _title(state: Session, event: ev.Title) -> None:
-    state.title = event.title
-    state.title_by = event.by
+    state.title, state.title_by = event.title, event.by
+    if event.by == "message":
+        state.message_title = event.title
 
 
 def _config(state: Session, event: ev.Config) -> None:
@@ -335,7 +351,6 @@ def _agent_detached(state: Session, event: ev.AgentDetached) -> None:
     if state.attached is not None and state.attached.launch_id == event.launch_id:
         state.attached = None
         state.background_tasks = 0
-        state.last_active_at = event.at
 
 
 def _context_fallback(state: Session, event: ev.ContextFallback) -> None:
@@ -361,11 +376,12 @@ def _poison(state: Session, agent: str) -> None:
     binding = state.bindings.pop(agent, None)
     if binding is not None:
         state.poisoned = [*state.poisoned, binding.native_session_id][-POISONED_KEPT:]
+        state.unpinned = [*(name for name in state.unpinned if name != agent), agent]
 
 
 def _history_changed(state: Session, event: ev.HistoryChanged) -> None:
     state.revision += 1
-    state.last_active_at = event.at
+    _active(state, event)
     for agent in event.bumped:
         state.epochs[agent] = state.epochs.get(agent, 0) + 1
     if event.change == "edit" or event.turn is None:
@@ -402,13 +418,12 @@ def _session_end(state: Session, event: ev.SessionEnd) -> None:
     state.phase = "ended"
     state.status = event.status
     state.ended_at = event.at
-    state.last_active_at = event.at
     if event.status == "failed" or event.reason.startswith("Server restarted"):
         state.error = event.reason
 
 
 _CHANGES: dict[type[ev.Event], Callable[[Session, Any], None]] = {
-    ev.UserMessage: _user_message,
+    ev.UserMessage: _active,
     ev.TurnStart: _turn_start,
     ev.TurnEnd: _turn_end,
     ev.ToolUse: _tool_use,

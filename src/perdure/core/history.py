@@ -38,8 +38,10 @@ def edit_message(decision: Decision, command: cmd.EditMessage) -> None:
         )
     )
     _let_go(decision)
-    if first and state.title_by == "message":
+    if first and state.title_by in ("message", "agent"):
         decision.emit(ev.Title(title=title_of(command.text), by="message"))
+    else:
+        _retitle(decision)
 
 
 def rewind(decision: Decision, command: cmd.Rewind) -> None:
@@ -66,9 +68,17 @@ def _drop(decision: Decision, turn: int, change: Literal["rewind", "retry"], rev
     bumped = touched(state.visible, cut(state.visible, turn), None, state.bindings)
     decision.emit(ev.HistoryChanged(turn=turn, change=change, bumped=bumped))
     _let_go(decision)
+    _retitle(decision)
     if state.waiting_until is not None and not state.queue:
         # The turn that met the limit is gone, and nothing is left that would have to wait for it.
         decision.emit(ev.WaitingUntil(until=None, reason="history_changed"))
+
+
+def _retitle(decision: Decision) -> None:
+    """An agent's title may have words in it that are no longer part of the conversation."""
+    state = decision.state
+    if state.title_by == "agent" and state.message_title:
+        decision.emit(ev.Title(title=state.message_title, by="message"))
 
 
 def _check(decision: Decision, turn: int, revision: int | None) -> None:

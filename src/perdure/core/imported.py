@@ -23,6 +23,8 @@ _WRITTEN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[
 LAST_TIME_S = 253_402_300_800
 """The end of the year 9999. No session is older than 1970 either."""
 MAX_NUMBER = 2**53
+MAX_EVENTS = 300_000
+"""Of a session that is taken in: all of it is one commit, and in memory until then."""
 FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "context_used")
 TAKEN: dict[str, type[ev.Event]] = {str(kind.__struct_config__.tag): kind for kind in TOLD}
 
@@ -30,6 +32,14 @@ TAKEN: dict[str, type[ev.Event]] = {str(kind.__struct_config__.tag): kind for ki
 def check_id(session_id: str, what: str = "id") -> None:
     if not SESSION_ID.fullmatch(session_id):
         raise Refused("invalid", f"{what} must be 1 to 100 letters, digits, - and _, not {session_id!r}.")
+
+
+def check_count(events: int) -> None:
+    if events > MAX_EVENTS:
+        raise Refused(
+            "too_large",
+            f"The session has more than {MAX_EVENTS:,} events. Join the pieces of its texts, or leave out turns.",
+        )
 
 
 def time_of(given: str, what: str) -> str:
@@ -49,7 +59,8 @@ def finished_turns(given: Iterable[dict[str, Any]], agent: str) -> list[ev.Event
     last, open_turn, begun = 0, 0, False
     asked: set[str] = set()
     for number, entry in enumerate(given, 1):
-        event = _event(entry, number)
+        check_count(number)
+        event = event_of(entry, number)
         turn = event.turn or 0
         if isinstance(event, ev.UserMessage | ev.TurnStart) and not event.agent:
             event.agent = agent
@@ -82,7 +93,7 @@ def finished_turns(given: Iterable[dict[str, Any]], agent: str) -> list[ev.Event
     return found
 
 
-def _event(entry: dict[str, Any], number: int) -> ev.Event:
+def event_of(entry: dict[str, Any], number: int) -> ev.Event:
     kind = TAKEN.get(str(entry.get("type")))
     if kind is None:
         raise _wrong(number, f"type must be one of {', '.join(TAKEN)}")

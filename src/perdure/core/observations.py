@@ -37,6 +37,8 @@ class StartFailed(Struct, frozen=True):
     message: str
     passing: bool = False
     """It says nothing of the next process: a turn that waits for this one may try another, once."""
+    detail: str | None = None
+    """What the message was made from, in the agent's own words."""
 
 
 class Told(Struct, frozen=True):
@@ -73,6 +75,10 @@ class TurnFinished(Struct, frozen=True):
     input_bytes: int = 0
     retry_at: int | None = None
     """When it makes sense to try again (a usage limit resets), in seconds since 1970."""
+    retry_after_s: float | None = None
+    """The same, counted from now."""
+    error_detail: str | None = None
+    """What the message was made from, in the agent's own words."""
     leaves: bool = False
     """The process ends now and another one takes the next turn."""
 

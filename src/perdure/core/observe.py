@@ -16,7 +16,8 @@ from perdure.core.decision import Decision, World
 from perdure.core.permissions import DENY_ALL, answer_again, answer_by_rule
 from perdure.core.scope import view
 from perdure.core.state import Attached, Session, Turn
-from perdure.core.turns import close_prompts, continue_queue, detach, finish_turn, shortened
+from perdure.core.transcript_text import is_framing
+from perdure.core.turns import close_prompts, continue_queue, detach, finish_turn, shortened, tool_over
 
 CONTENT = (
     ev.AssistantText,
@@ -24,6 +25,7 @@ CONTENT = (
     ev.ToolUse,
     ev.ToolUpdate,
     ev.ToolResult,
+    ev.Image,
     ev.Plan,
     ev.PendingPrompt,
 )
@@ -102,7 +104,7 @@ def _content(decision: Decision, event: Any) -> None:
     # A copy: the same facts are decided on again where the store could not keep the decision.
     event = msgspec.structs.replace(event, turn=state.turn.turn)
     if not isinstance(event, ev.PendingPrompt):
-        decision.emit(event)
+        decision.emit(tool_over(state, event) if isinstance(event, ev.ToolResult) else event)
         return
     event.asked_at = decision.world.now
     decision.emit(event)
@@ -140,9 +142,17 @@ def _any_time(decision: Decision, event: Any) -> None:
         if running is None or not _belongs(running, event.turn):
             return
         event = msgspec.structs.replace(event, turn=running.turn)
-    if isinstance(event, ev.Title) and state.title_by == "person":
+    if isinstance(event, ev.Title) and (state.title_by == "person" or _is_ours(state, event.title)):
         return
     decision.emit(event)
+
+
+def _is_ours(state: Session, title: str) -> bool:
+    """Whether an agent's title is about what we gave it, and not about what the person said: some name a session after
+    the first words of its first prompt, which a replay begins with words of our own."""
+    turn = state.turn
+    replayed = turn is not None and turn.context == "fresh" and bool(_history_of(state, turn))
+    return replayed or is_framing(title)
 
 
 def _opened(decision: Decision, fact: ob.SessionOpened, pid: int | None) -> None:
@@ -185,19 +195,24 @@ def _may_start_over(state: Session) -> bool:
     return state.phase == "working" and turn is not None and sent_once and not turn.tool_ran
 
 
+def _history_of(state: Session, turn: Turn) -> list[int]:
+    """The turns before this one that its agent is given."""
+    return view(state.visible, turn.agent, turn.scope, before=turn.turn)
+
+
 def _may_be_told_less(state: Session) -> bool:
     """Whether a turn that was too long for its agent is tried again with a shorter history: only if it was told one,
     and did nothing yet."""
     turn = state.turn
     if turn is None or state.phase != "working" or turn.origin != "person" or turn.tool_ran:
         return False
-    told_all = turn.context == "fresh" and bool(view(state.visible, turn.agent, turn.scope, before=turn.turn))
+    told_all = turn.context == "fresh" and bool(_history_of(state, turn))
     return told_all and turn.attempt <= SHORTER_TRIES
 
 
 def _start_failed(decision: Decision, fact: ob.StartFailed) -> None:
     state = decision.state
-    error = ev.Error(code=fact.code, message=fact.message)
+    error = ev.Error(code=fact.code, message=fact.message, detail=fact.detail)
     detach(decision, fact.code)
     if fact.passing and state.turn is not None and _may_start_over(state):
         decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=f"{fact.code}: {fact.message}"))
@@ -236,7 +251,9 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
     finish_turn(
         decision,
         "failed" if failed else fact.stop_reason,
-        error=ev.Error(code=fact.error_code or "agent_error", message=message) if failed else None,
+        error=ev.Error(code=fact.error_code or "agent_error", message=message, detail=fact.error_detail)
+        if failed
+        else None,
         confirmed=fact.sent and not fact.forgotten and not fact.poisoned and (fact.held or not failed),
         poisoned=fact.poisoned,
         cost_usd=fact.cost_usd,
@@ -244,9 +261,13 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
     )
     if fact.leaves:
         detach(decision, "turn_over")
-    if failed and (fact.retry_at is not None or fact.error_code == "usage_limit") and not state.single_shot:
+    retry_at: float | None = fact.retry_at
+    if retry_at is None and (fact.retry_after_s is not None or fact.error_code == "usage_limit"):
+        after_s = fact.retry_after_s if fact.retry_after_s is not None else UNKNOWN_RESET_S
+        retry_at = seconds(decision.world.now) + after_s
+    if failed and retry_at is not None and not state.single_shot:
         # What waits would meet the same limit: it stays in the queue until then.
-        until = fact.retry_at or seconds(decision.world.now) + UNKNOWN_RESET_S
+        until = retry_at
         decision.emit(ev.WaitingUntil(until=stamp(until), reason=fact.error_code or "limit"))
         decision.emit(ev.WaitingForInput(turn=state.turn.turn))
     else:
@@ -347,7 +368,7 @@ def exit_words(fact: ob.AgentExited) -> str:
     if fact.how == "start_timeout":
         return "was ended because it did not open its session in time"
     if fact.how == "lost":
-        return "was lost together with the process that held it"
+        return f"was lost: {fact.error}" if fact.error else "was lost together with the process that held it"
     if fact.how == "orphaned":
         return "was ended because nothing watched it for too long"
     if fact.signal is not None:

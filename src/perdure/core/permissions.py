@@ -21,16 +21,84 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True):
 DENY_ALL = Rule("*", "*", "deny")
 
 
-def subject(tool_input: Any) -> str:
-    """What a pattern is matched against: the command, the path, or the whole input as JSON."""
+class Action(Struct, frozen=True):
+    """The one field of a tool's input that says what it does, under any of these names, and those that may come with it
+    and do not change that."""
+
+    names: tuple[str, ...]
+    beside: frozenset[str]
+
+
+_FILE = Action(
+    ("file_path", "filePath", "filepath", "fileName", "absolute_path", "notebook_path", "path"),
+    frozenset(
+        (
+            *("content", "old_string", "new_string", "replace_all", "edits", "diff", "offset", "limit", "description"),
+            *("new_source", "cell_id", "cell_type", "edit_mode"),
+        )
+    ),
+)
+_SHELL = Action(("command", "cmd"), frozenset(("cwd", "description", "timeout", "run_in_background")))
+_ADDRESS = Action(("url",), frozenset(("prompt",)))
+_ACTIONS = {
+    **dict.fromkeys(("Bash", "execute"), _SHELL),
+    **dict.fromkeys(("Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "read", "edit", "delete"), _FILE),
+    **dict.fromkeys(("WebFetch", "fetch"), _ADDRESS),
+}
+"""By the tool's name: Claude's, and the kinds that ACP agents report instead of one."""
+_OPERATORS = (";", "&", "|", "<", ">", "`", "$(", "(", "\n", "\r")
+"""With these a shell command does more than its first words say."""
+STRINGS_MAX = 1000
+
+
+def subject(tool: str | None, tool_input: Any) -> str:
+    """What an `allow` rule's pattern is compared with: the field that says what this tool does, if it is a text and
+    nothing beside it could mean something else, or else the whole input as JSON."""
     if isinstance(tool_input, str):
         return tool_input
-    if isinstance(tool_input, dict):
-        for key in ("command", "file_path", "path", "url", "pattern", "query"):
-            value = tool_input.get(key)
-            if isinstance(value, str):
-                return value
+    action = _ACTIONS.get(tool or "")
+    if action is not None and isinstance(tool_input, dict):
+        named = [name for name in action.names if name in tool_input]
+        rest = {name: value for name, value in tool_input.items() if name not in named and name not in action.beside}
+        if len(named) == 1 and isinstance(value := tool_input[named[0]], str) and rest in ({}, {"commands": [value]}):
+            return value
     return json.dumps(tool_input, sort_keys=True, default=str)
+
+
+def _allows(rule: Rule, tool: str, tool_input: Any) -> bool:
+    """A star alone stands for anything. Any other pattern has to name each operator of a shell command: `git *` is not
+    `git status; rm -rf .`, though the star could stand for that."""
+    text = subject(tool, tool_input)
+    if not fnmatchcase(tool, rule.tool) or not fnmatchcase(text, rule.pattern):
+        return False
+    if rule.pattern.strip("*") == "" or _ACTIONS.get(tool) is not _SHELL:
+        return True
+    return all(text.count(operator) == rule.pattern.count(operator) for operator in _OPERATORS)
+
+
+def _holds_back(rule: Rule, prompt: PendingPrompt) -> bool:
+    """Whether an `ask` or a `deny` is meant: by the tool's name or the title, and by any text of the input. A title is
+    free text that a model may have written: it can hold a request back, never let one through."""
+    if not any(fnmatchcase(name, rule.tool) for name in (prompt.tool or "", prompt.title)):
+        return False
+    return any(fnmatchcase(text, rule.pattern) for text in (subject(prompt.tool, prompt.input), *_texts(prompt.input)))
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of an input, and lists of texts as one line; of a vast one the first."""
+    found: list[str] = []
+    left = [value]
+    while left and len(found) < STRINGS_MAX:
+        one = left.pop()
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+            if one and all(isinstance(part, str) for part in one):
+                found.append(" ".join(one))
+    return found
 
 
 class Remembered(Struct, frozen=True):
@@ -78,10 +146,10 @@ def answer_by_rule(rules: list[Rule], prompt: PendingPrompt) -> PromptOption | N
     """The option that the first matching rule chooses, or None: ask the person."""
     if prompt.kind != "permission":
         return None
-    text = subject(prompt.input)
     for rule in rules:
-        # A title is free text that a model may have written: it can hold a request back, never let one through.
-        names = [prompt.tool or ""] if rule.action == "allow" else [prompt.tool or "", prompt.title]
-        if any(fnmatchcase(name, rule.tool) for name in names) and fnmatchcase(text, rule.pattern):
-            return None if rule.action == "ask" else _option(prompt, rule.action)
+        if rule.action == "allow":
+            if _allows(rule, prompt.tool or "", prompt.input):
+                return _option(prompt, "allow")
+        elif _holds_back(rule, prompt):
+            return None if rule.action == "ask" else _option(prompt, "deny")
     return None

@@ -34,6 +34,10 @@ class Plan(Struct, frozen=True):
     """Each guard that was looked at, and whether it held."""
 
 
+def _id(binding: Binding | None) -> str | None:
+    return binding.native_session_id if binding is not None else None
+
+
 def resolve_resume(
     *,
     agent: str,
@@ -46,8 +50,11 @@ def resolve_resume(
     last_visible_turn: int,
     scope: str = "all",
     sole_holder: bool = True,
+    unpinned: bool = False,
 ) -> Plan:
     """The plan for the next turn. Guards in order; the first that fails is the reason.
+
+    `unpinned`: the agent had a session of its own, which turned out to be unusable, and has no other one yet.
 
     `sole_holder`: the agent gave the native session's id out once. If not, nobody knows whose session it names. A
     process of the session's own holds the context whatever it is called; one that is shared tells sessions apart by
@@ -72,9 +79,9 @@ def resolve_resume(
         reason = "fresh_requested"
     elif not holds("resume_on", facts.resume != "never"):
         reason = "resume_off"
-    elif not holds("has_binding", binding is not None) or binding is None:
+    elif not holds("has_binding", binding is not None or unpinned):
         reason = "no_native_session"
-    elif not holds("not_poisoned", binding.native_session_id not in poisoned):
+    elif not holds("not_poisoned", not unpinned and _id(binding) not in poisoned) or binding is None:
         reason = "native_session_poisoned"
     elif not holds("prior_answer", binding.last_turn > 0):
         reason = "no_prior_answer"

@@ -52,6 +52,8 @@ def create(command: cmd.CreateSession, world: World) -> Decision:
     given = {name: getattr(command, name) for name in command.__struct_fields__}
     event = ev.SessionCreated(at=world.now, session_id=command.session_id, session=given)
     event.session = public_session(created(event), 1)
+    if command.choices:
+        event.session["choices"] = command.choices
     decision = Decision(created(event), world)
     decision.events.append(event)
     return decision

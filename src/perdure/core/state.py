@@ -22,6 +22,13 @@ class Span(Struct, array_like=True):
     answered: bool = True
 
 
+class Verdict(Struct, array_like=True):
+    """What became of the permission that a running tool asked for, and how long it waited for that."""
+
+    outcome: str
+    waited_ms: int = 0
+
+
 class Turn(Struct, kw_only=True):
     """One user message worked to its end; the public fields, then what only the machine needs."""
 
@@ -44,6 +51,8 @@ class Turn(Struct, kw_only=True):
     model: str | None = None
     catch_up: int = 0
     """How many turns rode along because the agent's own session did not hold them."""
+    replayed: int = 0
+    """How many turns were told to an agent that began without any context."""
     digested: int = 0
     left_out: int = 0
     """Of the turns that it was told: how many in short form, and how many were too old to be told at all."""
@@ -60,8 +69,15 @@ class Turn(Struct, kw_only=True):
     attempt: int = 1
     tool_ran: bool = False
     open_tools: list[str] = field(default_factory=list)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    """Of open tools."""
     paused_ms: int = 0
     paused_since: str | None = None
+
+    def judge(self, tool_id: str, outcome: str, waited_ms: int) -> None:
+        """Note what became of a tool's request. It may ask again: the last answer counts, and all of the waiting."""
+        before = self.verdicts.get(tool_id)
+        self.verdicts[tool_id] = Verdict(outcome, waited_ms + (before.waited_ms if before else 0))
 
 
 class Queued(Struct, kw_only=True):
@@ -121,6 +137,8 @@ class Session(Struct, kw_only=True):
     created_at: str
     title: str = ""
     title_by: str = ""
+    message_title: str = ""
+    """The title that its first message gave it: what it is called again when an agent's title is out of date."""
     summary: str = ""
     labels: list[str] = field(default_factory=list)
     archived: bool = False
@@ -173,6 +191,8 @@ class Session(Struct, kw_only=True):
     bindings: dict[str, Binding] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     poisoned: list[str] = field(default_factory=list)
+    unpinned: list[str] = field(default_factory=list)
+    """Agents whose own session was given up as unusable, and which have no other one yet."""
     shortened: dict[str, int] = field(default_factory=dict)
     """By agent: how often it could not take what it was told, and is told less since."""
     drivers: dict[str, str] = field(default_factory=dict)
@@ -191,6 +211,19 @@ class Session(Struct, kw_only=True):
     def state(self) -> str:
         """The word on the wire."""
         return "processing" if self.working else self.phase
+
+
+def chosen_by_agent(state: Session) -> dict[str, dict[str, Any]]:
+    """Model, mode and other options of each agent that the session has had, where any was chosen; not what they offer,
+    which each of them says itself."""
+    known = {**state.choices, state.agent: {"model": state.model, "mode": state.mode, "config": state.config}}
+    found: dict[str, dict[str, Any]] = {}
+    for agent, chosen in known.items():
+        others = {name: value for name, value in (chosen.get("config") or {}).items() if name not in ("model", "mode")}
+        kept = {"model": chosen.get("model"), "mode": chosen.get("mode"), "config": others}
+        if any(kept.values()):
+            found[agent] = kept
+    return found
 
 
 # JSON and not MessagePack: an agent's input may hold integers of any size, and MessagePack has 64 bits.

@@ -5,14 +5,15 @@ one that is too long, digest.py.
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from perdure.core import events as ev
-from perdure.core.digest import DEFAULT_TOKENS, Shortened, note_of, shorten
-from perdure.core.transcript_text import Entry, Kind, wrap
+from perdure.core.digest import DEFAULT_TOKENS, Piece, Said, Shortened, note_of, shorten
+from perdure.core.tool_text import OUTCOMES, tool_line, tool_result
+from perdure.core.transcript_text import Kind, wrap
 from perdure.core.view import TurnView
 
 CUT_OFF = {
@@ -47,19 +48,20 @@ class History:
         elif isinstance(event, ev.TurnEnd):
             self.stop_reasons[event.turn] = event.stop_reason
 
-    def entries(self, turns: Iterable[int]) -> list[Entry]:
-        """What was said, as a transcript tells it: each user message, and each answer with its tools as one line."""
-        found: list[Entry] = []
+    def said(self, turns: Iterable[int]) -> list[Said]:
+        """What was said, as a transcript tells it: each user message, and each answer with its tools."""
+        found: list[Said] = []
         for turn in turns:
             view = self.views.get(turn)
             if view is None or view.message is None:
                 continue
             agent = self.agents.get(turn, "")
-            found.append(Entry("user", turn, agent, view.message["text"], message_note(view.message)))
-            said = answer_text(view)
+            message = (Piece(view.message["text"]),)
+            found.append(Said("user", turn, agent, message, message_note(view.message)))
             note = CUT_OFF.get(self.stop_reasons.get(turn, ""), "")
-            if said or note:
-                found.append(Entry("assistant", turn, agent, said, note))
+            answer = Said("assistant", turn, agent, tuple(_pieces(view)), note)
+            if answer.text or note:
+                found.append(answer)
         return found
 
 
@@ -76,20 +78,21 @@ def attachment_name(attachment: dict[str, Any]) -> str:
     return str(name)
 
 
-def answer_text(view: TurnView) -> str:
+def _pieces(view: TurnView) -> Iterator[Piece]:
     """The answer with each tool and each question as a line of its own, so that the reader knows what was done."""
-    pieces: list[str] = []
     for part in view.show():
         if part["type"] == "text":
-            pieces.append(part["text"])
+            yield Piece(part["text"])
         elif part["type"] == "tool":
-            name, title = part["name"], part["title"] or part["name"]
-            # A title often begins with the name already.
-            what = title if (title + " ").startswith((f"{name} ", f"{name}:")) else f"{name}: {title}"
-            pieces.append(f"\n[tool {what} ({part['status']})]\n")
+            yield Piece(tool_line(part), True, tool_result(part))
+        elif part["type"] == "image":
+            yield Piece(f"\n[image: {image_words(part)}, not replayed]\n")
         elif part["type"] == "prompt_resolved" and part.get("questions"):
-            pieces += [f"\n[asked: {asked} ({answered})]\n" for asked, answered in question_lines(part)]
-    return "".join(pieces).strip("\n")
+            yield from (Piece(f"\n[asked: {asked} ({answered})]\n") for asked, answered in question_lines(part))
+
+
+def image_words(part: dict[str, Any]) -> str:
+    return f"{part['mime_type']}, {part['size']:,} bytes"
 
 
 def question_lines(part: dict[str, Any]) -> list[tuple[str, str]]:
@@ -130,7 +133,7 @@ def compose(
     are never lost with a context. A command of the agent's own must stay at the beginning: nothing is put before it;
     `commands` are the names of those that are known."""
     assert history is not None or not turns, "an agent is told the turns that it does not hold"
-    short = shorten(history.entries(turns), limit_tokens) if history is not None else Shortened([])
+    short = shorten(history.said(turns), limit_tokens) if history is not None else Shortened([])
     notes = [instructions, ANTI_ECHO if context == "resumed" else ""]
     notes = [note_of(short), *([] if _is_command(message, commands) else notes)]
     note = "\n\n".join(part for part in notes if part)
@@ -146,25 +149,29 @@ def _is_command(message: str, known: Collection[str]) -> bool:
     return _COMMAND.match(message) is not None or (bool(name) and name[0] in known)
 
 
-def markdown(title: str, history: History, turns: Iterable[int]) -> str:
-    """A transcript for people."""
-    lines = [f"# {title or 'Session'}", ""]
-    for turn in turns:
-        view = history.views.get(turn)
-        if view is None or view.message is None:
-            continue
-        lines += [
-            f"## {turn}. {'Begun by the agent' if view.message.get('origin') == 'agent' else 'You'}",
-            "",
-            view.message["text"],
-            "",
-            *(f"- attached: {attachment_name(attachment)}\n" for attachment in view.message["attachments"]),
-            f"## {turn}. {history.agents.get(turn, 'Agent')}",
-            "",
-        ]
-        lines += [_part_markdown(part) for part in view.show()]
-        if history.stop_reasons.get(turn) == "cancelled":
-            lines.append(f"*({CUT_OFF['cancelled']})*\n")
+def markdown_title(title: str) -> str:
+    """How a transcript for people begins."""
+    return f"# {title or 'Session'}\n"
+
+
+def markdown(history: History, turn: int) -> str:
+    """A turn of it; nothing if it has no message."""
+    view = history.views.get(turn)
+    if view is None or view.message is None:
+        return ""
+    lines = [
+        "",
+        f"## {turn}. {'Begun by the agent' if view.message.get('origin') == 'agent' else 'You'}",
+        "",
+        view.message["text"],
+        "",
+        *(f"- attached: {attachment_name(attachment)}\n" for attachment in view.message["attachments"]),
+        f"## {turn}. {history.agents.get(turn, 'Agent')}",
+        "",
+    ]
+    lines += [_part_markdown(part) for part in view.show()]
+    if history.stop_reasons.get(turn) == "cancelled":
+        lines.append(f"*({CUT_OFF['cancelled']})*\n")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -175,7 +182,9 @@ def _part_markdown(part: dict[str, Any]) -> str:
     if kind == "thinking":
         return "".join(f"> {line}\n" for line in part["text"].splitlines())
     if kind == "tool":
-        return f"- `{part['name']}` {part['title']} ({part['status']})\n"
+        return f"- `{part['name']}` {part['title']} ({OUTCOMES.get(part.get('outcome', ''), part['status'])})\n"
+    if kind == "image":
+        return f"*(image: {image_words(part)})*\n"
     if kind == "plan":
         return "".join(f"- [{'x' if e['status'] == 'completed' else ' '}] {e['content']}\n" for e in part["entries"])
     if kind == "error":

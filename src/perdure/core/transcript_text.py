@@ -39,6 +39,10 @@ class Entry(NamedTuple):
     note: str = ""
 
 
+RECOGNISED_CHARS = 40
+LEAST_CHARS = 12
+"""So much of an opening sentence is enough to know it again: anywhere in a text, and as all of it."""
+
 _OPENINGS: dict[Kind, str] = {
     "transcript": (
         "This is the conversation so far. Your own session does not hold it: take it as what was said before,"
@@ -61,6 +65,7 @@ _OPEN_TAG = re.compile(
     r'(?: agent="(?P<agent>[^"]*)")?(?: note="(?P<note>[^"]*)")?>\n'
 )
 _CONVERSATION = re.compile(r'<conversation kind="(?:transcript|catch-up)">\n')
+_FRAME_TAG = re.compile(r'</?conversation\b|<(?:user|assistant) turn="|</?note>')
 _CLOSE_CONVERSATION = "</conversation>\n\n"
 _NOTE, _CLOSE_NOTE = "<note>\n", "\n</note>\n\n"
 
@@ -107,6 +112,16 @@ def unwrap(prompt: str) -> tuple[list[Entry], str]:
     if not prompt.startswith(_HEADING, position):
         return [], prompt
     return entries, prompt[position + len(_HEADING) :]
+
+
+def is_framing(text: str) -> bool:
+    """Whether this is, or contains, words that `wrap` puts around a message; it may be cut anywhere."""
+    flat = " ".join(text.split()).rstrip(".… ")
+    openings = (*_OPENINGS.values(), _OPENING_WITHOUT_TURNS, _HEADING)
+    return bool(_FRAME_TAG.search(text)) or any(
+        opening[:RECOGNISED_CHARS].strip() in flat or (len(flat) >= LEAST_CHARS and opening.startswith(flat))
+        for opening in openings
+    )
 
 
 def _after_opening(prompt: str) -> int | None:

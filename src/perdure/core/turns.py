@@ -5,6 +5,8 @@ Above: session.py (commands) and observe.py (facts). Below: decision.py.
 
 from typing import Any
 
+import msgspec
+
 from perdure.core import events as ev
 from perdure.core.answers import title_of
 from perdure.core.clock import ms_between
@@ -14,6 +16,10 @@ from perdure.core.observations import Told
 from perdure.core.resume import Plan, resolve_resume
 from perdure.core.scope import missing
 from perdure.core.state import Queued, Session
+
+NOT_FINISHED = "(did not finish)"
+UNANSWERED = ("cancelled", "withdrawn", "discarded", "agent_lost")
+"""Ways in which a prompt is closed without a person's word."""
 
 
 def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> Plan:
@@ -25,6 +31,7 @@ def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> Plan:
         binding=binding,
         epoch=state.epochs.get(agent, 0),
         poisoned=state.poisoned,
+        unpinned=agent in state.unpinned,
         attached=state.attached,
         last_visible_turn=state.visible[-1].last if state.visible else 0,
         scope=world.scope,
@@ -45,8 +52,8 @@ def start_turn(decision: Decision, message: Queued) -> None:
     if state.waiting_until is not None:
         decision.emit(ev.WaitingUntil(until=None, reason="message"))
     number = state.last_turn + 1
+    told = len(missing(state.visible, agent, decision.world.scope, plan.seen))
     held = plan.context != "fresh"
-    catch_up = len(missing(state.visible, agent, decision.world.scope, plan.seen)) if held else 0
     first = not state.visible and (not state.title or state.title_by == "message")
     decision.emit(
         ev.UserMessage(
@@ -68,7 +75,8 @@ def start_turn(decision: Decision, message: Queued) -> None:
             native_session_id=plan.native_session_id,
             scope=decision.world.scope,
             seen=plan.seen,
-            catch_up=catch_up,
+            catch_up=told if held else 0,
+            replayed=0 if held else told,
         )
     )
     if first:
@@ -113,9 +121,9 @@ def finish_turn(
         stop_reason, error = "cancelled", None
     close_prompts(decision, prompts)
     for tool_id in list(turn.open_tools):
-        decision.emit(
-            ev.ToolResult(turn=turn.turn, tool_id=tool_id, status="failed", is_error=True, content="(did not finish)")
-        )
+        over = ev.ToolResult(turn=turn.turn, tool_id=tool_id, status="failed", is_error=True, content=NOT_FINISHED)
+        over.outcome = "interrupted"
+        decision.emit(tool_over(state, over))
     if error is not None:
         error.turn = turn.turn
         decision.emit(error)
@@ -133,6 +141,18 @@ def finish_turn(
             poisoned=poisoned,
         )
     )
+
+
+def tool_over(state: Session, event: ev.ToolResult) -> ev.ToolResult:
+    """The end of a tool, with what the machine knows of it: whether it was denied or interrupted (agents report both as
+    a failure), and how long it waited for a person."""
+    verdict = state.turn.verdicts.get(event.tool_id) if state.turn else None
+    outcome = event.outcome
+    if verdict is not None and verdict.outcome == "denied":
+        outcome = "denied"
+    elif event.status == "failed" and (state.phase == "aborting" or (verdict and verdict.outcome in UNANSWERED)):
+        outcome = "interrupted"
+    return msgspec.structs.replace(event, outcome=outcome, waited_ms=verdict.waited_ms if verdict else 0)
 
 
 def _timed_out(reason: str) -> ev.Error:

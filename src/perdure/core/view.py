@@ -14,6 +14,8 @@ from perdure.core.scope import turns_of
 from perdure.core.state import Session, Turn
 
 LIVE_TEXT_CHARS = 256 * 1024
+LIVE_IMAGE_CHARS = 4 * 1024 * 1024
+"""A live view keeps the newest pictures within this; of older ones it says that they were there."""
 TOOL_CONTENT_CHARS = 64 * 1024
 SNAPSHOT_TURNS = 100
 
@@ -63,6 +65,12 @@ class TurnView:
         self.text_offset = 0
         self._live_chars = live_chars
         self._kept = 0
+        self._beside = 0
+
+    @property
+    def size(self) -> int:
+        """How many characters it keeps, about: text, what tools gave, pictures."""
+        return self._kept + self._beside
 
     def fold(self, event: ev.Event) -> None:
         if event.turn != self.turn:
@@ -86,6 +94,8 @@ class TurnView:
                 self.message["origin"] = event.origin
         elif isinstance(event, ev.Plan):
             self._plan(event)
+        elif isinstance(event, ev.Image):
+            self._image(event)
         elif isinstance(event, ev.PendingPrompt):
             self._asked[event.prompt_id] = event
         elif isinstance(event, ev.HistoryChanged):
@@ -182,10 +192,30 @@ class TurnView:
                 tool[key] = value
         if event.content is not None:
             limit = TOOL_CONTENT_CHARS if self._live_chars is not None else None
+            before = len(tool.get("content", ""))
             tool["content"] = event.content if limit is None else event.content[-limit:]
+            self._beside += len(tool["content"]) - before
         if isinstance(event, ev.ToolResult):
             tool["is_error"] = event.is_error
             tool["ended_at"] = event.at
+            if event.outcome is not None:
+                tool["outcome"] = event.outcome
+            if event.waited_ms:
+                tool["waited_ms"] = event.waited_ms
+
+    def _image(self, event: ev.Image) -> None:
+        part = {"type": "image", "mime_type": event.mime_type, "size": event.size, "data": event.data}
+        self.parts.append({**part, "tool_id": event.tool_id})
+        self._beside += len(event.data or "")
+        if self._live_chars is None:
+            return
+        room = LIVE_IMAGE_CHARS
+        for kept in reversed(self.parts):
+            if isinstance(kept, dict) and kept["type"] == "image" and kept["data"] is not None:
+                room -= len(kept["data"])
+                if room < 0:
+                    self._beside -= len(kept["data"])
+                    kept["data"] = None
 
     def _plan(self, event: ev.Plan) -> None:
         entries = [msgspec.to_builtins(entry) for entry in event.entries]
@@ -214,6 +244,7 @@ TURN_FIELDS = (
     "input_bytes",
     "model",
     "catch_up",
+    "replayed",
     "digested",
     "left_out",
 )
@@ -260,6 +291,7 @@ def public_session(state: Session, event_count: int) -> dict[str, Any]:
         "mode": state.mode,
         "models": state.models,
         "modes": state.modes,
+        "config": {name: value for name, value in state.config.items() if name not in ("model", "mode")},
         "config_options": state.config_options,
         "commands": state.commands,
         "error": state.error,

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from perdure.drivers.sentences import DETAIL_CHARS, plain
+
 METHOD_NOT_FOUND = -32601
 NEEDS_LOGIN = -32000
 RESOURCE_NOT_FOUND = -32002
@@ -40,12 +42,18 @@ class Failure(Struct):
     code: int = 0
     message: str = ""
     details: str = ""
+    raw: str = ""
+    """As it came."""
+
+    @property
+    def text(self) -> str:
+        """Most agents say "Internal error" and put the reason in `data.details`."""
+        return f"{self.message}: {self.details}" if self.message and self.details else self.message or self.details
 
     @property
     def sentence(self) -> str:
-        """What people are shown. Most agents say "Internal error" and put the reason in `data.details`."""
-        text = f"{self.message}: {self.details}" if self.message and self.details else self.message or self.details
-        return f"{text or 'the agent gave no reason'} ({self.code})"
+        """What people are shown."""
+        return plain(self.text)
 
 
 _frame: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
@@ -92,14 +100,16 @@ def failure(frame: Frame) -> Failure | None:
     if not bytes(frame.error) or bytes(frame.error) == b"null":
         return None
     error = value(frame.error)
+    raw = bytes(frame.error).decode("utf-8", "replace")[:DETAIL_CHARS]
     if not isinstance(error, dict):
-        return Failure(message=str(error))
+        return Failure(message=str(error), raw=raw)
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     details = data.get("details") if isinstance(data, dict) else data
     return Failure(
         code=code if isinstance(code, int) else 0,
         message=message if isinstance(message, str) else "",
         details=details if isinstance(details, str) else "",
+        raw=raw,
     )
 
 

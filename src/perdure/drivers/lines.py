@@ -14,14 +14,13 @@ class LineFramer:
         self.consumed = position
         self.overlong = 0
         self._max = max_line_bytes
-        self._chunks: list[bytes] = []
-        self._held = 0
+        self._begun = bytearray()
         self._dropped = 0
 
     @property
     def position(self) -> int:
         """Where the next chunk must come from."""
-        return self.consumed + self._held + self._dropped
+        return self.consumed + len(self._begun) + self._dropped
 
     @property
     def skipping(self) -> bool:
@@ -36,29 +35,28 @@ class LineFramer:
             return []
         lines = chunk.split(b"\n")
         rest = lines.pop()
-        self.consumed += self._held + self._dropped + len(chunk) - len(rest)
-        if self._dropped or self._held + first > self._max:
+        self.consumed += len(self._begun) + self._dropped + len(chunk) - len(rest)
+        if self._dropped or len(self._begun) + first > self._max:
             self.overlong += 1
             lines[0] = b""
-        elif self._chunks:
-            # Joined once: adding each chunk to a growing tail is quadratic in the length of the line.
-            self._chunks.append(lines[0])
-            lines[0] = b"".join(self._chunks)
+        elif self._begun:
+            # One buffer that grows, and not a list of chunks: those would leave holes in memory that stay.
+            self._begun += lines[0]
+            lines[0] = bytes(self._begun)
         if len(chunk) > self._max:
             # A chunk may hold a whole line that is too long; which lines are kept must not depend on the chunks.
             for index in range(1, len(lines)):
                 if len(lines[index]) > self._max:
                     self.overlong += 1
                     lines[index] = b""
-        self._chunks, self._held, self._dropped = [], 0, 0
+        self._begun, self._dropped = bytearray(), 0
         if rest:
             self._hold(rest)
         return lines
 
     def _hold(self, part: bytes) -> None:
-        if self._dropped or self._held + len(part) > self._max:
-            self._dropped += self._held + len(part)
-            self._chunks, self._held = [], 0
-        elif part:
-            self._chunks.append(part)
-            self._held += len(part)
+        if self._dropped or len(self._begun) + len(part) > self._max:
+            self._dropped += len(self._begun) + len(part)
+            self._begun = bytearray()
+        else:
+            self._begun += part

@@ -22,13 +22,21 @@ from perdure.rehearsal.wire import Wire
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 NOT_FOUND = -32002
 
+UNAVAILABLE = "unavailable"
+"""Some agents list values that they then refuse."""
 _CHOICES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "mode": (("ask", "Ask", "Asks before a tool runs"), ("auto", "Auto", "Allows every tool without asking")),
     "model": (
         ("rehearsal-1", "Rehearsal 1", "Does what it is told"),
         ("rehearsal-2", "Rehearsal 2", "Does the same, under another name"),
     ),
+    "effort": (
+        ("normal", "Normal", "Does what it is told"),
+        ("high", "High", "Does the same"),
+        (UNAVAILABLE, "Unavailable", "Is listed, and refused when it is chosen"),
+    ),
 }
+_CATEGORIES = {"effort": "thought_level"}
 
 
 class Failure(Exception):
@@ -58,7 +66,7 @@ class Live:
             {
                 "id": config_id,
                 "name": config_id.capitalize(),
-                "category": config_id,
+                "category": _CATEGORIES.get(config_id, config_id),
                 "type": "select",
                 "currentValue": self.config[config_id],
                 "options": [{"value": value, "name": name, "description": text} for value, name, text in choices],
@@ -301,7 +309,7 @@ class AcpAgent:
     @staticmethod
     def _choose(live: Live, config_id: Any, value: Any) -> None:
         choices = _CHOICES.get(config_id, ()) if isinstance(config_id, str) else ()
-        if value not in [choice[0] for choice in choices]:
+        if value == UNAVAILABLE or value not in [choice[0] for choice in choices]:
             raise Failure(INVALID_PARAMS, f"Invalid params: {config_id} has no value {value}")
         live.config[config_id] = value
 

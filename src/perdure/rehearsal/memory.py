@@ -6,6 +6,7 @@ when the file is read. It is the agent's own context and nothing else: models, m
 chosen in a process are forgotten with it, as real agents do.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -124,7 +125,7 @@ class Memory:
         self._folder = folder
 
     def create(self, workdir: str, session_id: str | None = None) -> Session:
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        _make_private(self._folder)
         session_id = session_id or str(uuid.uuid4())
         session = Session(self._path(session_id), session_id, [])
         session._append({"type": "session", "id": session_id, "workdir": workdir})
@@ -166,6 +167,14 @@ class Memory:
 
     def _path(self, session_id: str) -> str:
         return os.path.join(self._folder, session_id + _SUFFIX)
+
+
+def _make_private(folder: str) -> None:
+    """With those above it that are missing: `makedirs` gives its mode to the last one only."""
+    if not os.path.isdir(folder):
+        _make_private(os.path.dirname(folder))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
 
 
 def default_folder() -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from perdure.config import AgentSettings, ConfigError, load
-from perdure.core.errors import Refused
+from perdure.core.errors import UNREADABLE, Refused
 from perdure.core.resume import AgentFacts
 from perdure.drivers import DRIVERS
 from perdure.runtime.abilities import NOT_LOGGED_IN, Abilities
@@ -241,10 +241,10 @@ class Agents:
     async def recall(self, store: Store) -> None:
         """Know again what an earlier server learnt. What another version wrote and can't be read is found out again."""
         for name, body in (await store.documents("agent")).items():
-            with contextlib.suppress(msgspec.MsgspecError):
+            with contextlib.suppress(*UNREADABLE):
                 self.abilities[name] = msgspec.json.decode(body, type=Abilities)
         for body in (await store.documents("probe")).values():
-            with contextlib.suppress(msgspec.MsgspecError):
+            with contextlib.suppress(*UNREADABLE):
                 probed = msgspec.json.decode(body, type=Probed)
                 self.probed[probed.fingerprint] = probed
 

@@ -7,12 +7,12 @@ checkpoint, which is stored in one transaction with the events that a step led t
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from perdure.core.observations import Noise
+from perdure.core.observations import AgentExited, Noise
 from perdure.core.state import Session
 from perdure.drivers import DRIVERS
 from perdure.drivers.base import Conversation, Driver, Order
 from perdure.drivers.lines import LineFramer
-from perdure.runtime.launch import Launch
+from perdure.runtime.launch import Exit, Launch
 from perdure.runtime.sharing import Input, Shared
 from perdure.stores.base import Checkpoint
 
@@ -172,6 +172,19 @@ class Attachment:
             return True
         turn, size = self.prompt_mark
         return turn == state.turn.turn and (in_fed is None or in_fed > size)
+
+    def ended(self, state: Session, found: Exit | None, kill_reason: str | None) -> AgentExited:
+        """How the agent ended: as its keeper has noted, or unknown if the keeper was killed."""
+        how: Any = "lost" if found is None else kill_reason or found.how
+        return AgentExited(
+            how=how,
+            exit_code=found.exit_code if found is not None else None,
+            signal=found.signal if found is not None else None,
+            error=found.error if found is not None else None,
+            stderr=self.launch.stderr_tail() if self.launch is not None else "",
+            delivered=how != "stuck" and self.delivered(state, found.in_fed if found is not None else None),
+            input_bytes=self.conversation.prompt_bytes,
+        )
 
     @property
     def acknowledgeable(self) -> int:

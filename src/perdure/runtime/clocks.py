@@ -1,8 +1,8 @@
 """The clocks: turn, silence, idle, lifetime, usage limit and memory. Looked at once a second.
 
-Above: the host starts and stops them. Below: the machine decides what a clock that fired leads to; here only time is
-compared. Sessions with a process are looked at one by one; of the others only those are remembered that have a moment
-at which something must happen.
+Above: the host starts and stops them; `explain` asks what is due. Below: timers.py holds the rules; the machine decides
+what a clock that fired leads to. Sessions with a process are looked at one by one; of the others only those are
+remembered that have a moment at which something must happen.
 """
 
 import asyncio
@@ -14,12 +14,14 @@ import msgspec
 
 from perdure.config import Limits
 from perdure.core import commands as cmd
-from perdure.core.clock import seconds
-from perdure.core.errors import Refused, StoreError
+from perdure.core.clock import stamp
+from perdure.core.errors import UNREADABLE, Refused, StoreError
 from perdure.core.observe import FALLBACK_DRIVERS
 from perdure.core.state import Session
 from perdure.runtime import processes
 from perdure.runtime.log import Journal
+from perdure.runtime.timers import Ages, Served, Timer, timers
+from perdure.stores.base import Found
 
 if TYPE_CHECKING:
     from perdure.runtime.host import Host
@@ -29,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
 MEMORY_CHECK_TICKS = 5
+FORGET_TICKS = 60
 EVICT_AFTER_S = 30.0
 GO_ON = "Go on: the usage limit has reset."
 
@@ -38,17 +41,32 @@ class Clocks:
         self._host = host
         self._task: asyncio.Task[None] | None = None
         self._ticks = 0
-        self._due: dict[str, float] = {}
-        """Sessions without a process: when something must happen to them."""
+        self._ages = Ages()
+        self._served: dict[str, Served] = {}
+        self._due: dict[str, list[Timer]] = {}
+        """Idle sessions, and what will happen to them."""
 
     async def start(self) -> None:
+        for runner in self._host.runners.values():
+            state = runner.journal.state
+            self._note(state)
+            if state.working and state.turn is not None:
+                limits = self._limits(state)
+                self._served[state.id] = Served.before(state.turn, runner.journal.happened_at, limits.turn_timeout_s)
         async for found in self._host.found(status="running", state="idle"):
-            shown = msgspec.json.decode(found.public)
-            limits = self._host.limits(shown["project"], shown.get("limits") or {})
-            if limits.on_idle == "end" or shown.get("waiting_until"):
-                self._note((await self._host.log.open(found.session_id)).state)
+            await self._guarded(self._note_found(found))
         self._host.log.wakeups.listen(self._changed)
         self._task = asyncio.create_task(self._run(), name="clocks")
+
+    async def _note_found(self, found: Found) -> None:
+        try:
+            shown = msgspec.json.decode(found.public)
+            limits = self._host.limits(shown["project"], shown.get("limits") or {})
+            has_clock = "end" in (limits.on_idle, limits.on_lifetime) or bool(shown.get("waiting_until"))
+        except (*UNREADABLE, LookupError):
+            has_clock = True  # its row in the lists is damaged; the session itself may not be
+        if has_clock and (journal := await self._host.readable(found)) is not None:
+            self._note(journal.state)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -72,68 +90,92 @@ class Clocks:
 
     async def tick(self) -> None:
         """Look at every clock once."""
-        host, now = self._host, self._host.log.now()
+        host, now, steady = self._host, self._host.log.now(), self._host.log.steady()
         self._ticks += 1
         for runner in list(host.runners.values()):
-            await self._guarded(self._look_at(runner, now))
-        for session_id in [key for key, moment in self._due.items() if moment <= now]:
+            await self._guarded(self._look_at(runner, now, steady))
+        due = [
+            session_id
+            for session_id, waiting in self._due.items()
+            if session_id not in host.runners
+            and any(self._ages.left_s(session_id, timer, now, steady) <= 0 for timer in waiting)
+        ]
+        for session_id in due:
             await self._guarded(self._at_last(session_id))
+        if self._ticks % FORGET_TICKS == 0:
+            self._ages.keep({*host.runners, *self._due})
+            self._served = {key: served for key, served in self._served.items() if key in host.runners}
         host.log.evict(EVICT_AFTER_S)
+
+    def _limits(self, state: Session) -> Limits:
+        return self._host.limits(state.project, state.limits)
+
+    def left(self, journal: Journal) -> list[dict[str, Any]]:
+        """Each clock that runs for this session, when it fires if nobody does anything, and what it then does."""
+        state, limits, now, steady = (
+            journal.state,
+            self._limits(journal.state),
+            self._host.log.now(),
+            self._host.log.steady(),
+        )
+        found: list[tuple[float, str, str]] = [
+            (self._ages.left_s(state.id, timer, now, steady), timer.name, timer.then) for timer in timers(state, limits)
+        ]
+        turn = state.turn
+        if state.phase == "working" and turn is not None and not state.prompts:
+            if limits.turn_timeout_s:
+                served_s = self._served.setdefault(state.id, Served()).look(turn.turn, steady, waits=False)
+                found.append((limits.turn_timeout_s - served_s, "turn_timeout", "abort"))
+            if limits.silence_s and not turn.open_tools:
+                quiet_s = steady - journal.last_event_s
+                found.append((limits.silence_s - quiet_s, "silence", limits.on_silence or "report"))
+        shown = []
+        for left_s, name, then in sorted(found):
+            left_s = max(0.0, left_s)
+            shown.append({"timer": name, "then": then, "at": stamp(now + left_s), "in_s": round(left_s, 1)})
+        return shown
 
     # Running turns and idle processes ------------------------------------------------------------------------------
 
-    async def _look_at(self, runner: "Runner", now: float) -> None:
+    async def _look_at(self, runner: "Runner", now: float, steady: float) -> None:
+        runner.look_after()
         state = runner.journal.state
-        limits = self._host.limits(state.project, state.limits)
+        limits = self._limits(state)
         if state.phase == "working":
-            await self._turn_clocks(runner, limits, now)
-        elif state.phase == "idle" and state.attached is not None:
-            await self._process_clocks(runner.journal, limits, now)
+            await self._turn_clocks(runner, limits, steady)
+        elif state.phase == "idle":
+            await self._idle_clocks(runner.journal, now, steady)
         if limits.memory_limit_mb and self._ticks % MEMORY_CHECK_TICKS == 0:
             self._watch_memory(runner, limits.memory_limit_mb)
 
-    async def _turn_clocks(self, runner: "Runner", limits: Limits, now: float) -> None:
+    async def _turn_clocks(self, runner: "Runner", limits: Limits, steady: float) -> None:
         journal = runner.journal
         state, turn = journal.state, journal.state.turn
-        if turn is None or state.prompts:
+        if turn is None:
             return
-        ran = now - seconds(turn.started_at) - turn.paused_ms / 1000
-        if limits.turn_timeout_s and ran >= limits.turn_timeout_s:
+        served_s = self._served.setdefault(state.id, Served()).look(turn.turn, steady, waits=bool(state.prompts))
+        if state.prompts:
+            return
+        if limits.turn_timeout_s and served_s >= limits.turn_timeout_s:
             expired = cmd.ExpireTurnClock("turn", turn.turn, limits.turn_timeout_s, True)
             await self._host.command(journal, expired, quietly=True)
             return
-        if self._is_stuck(runner, now):
+        if self._is_stuck(runner, steady):
             runner.kill("stuck")
             return
-        quiet_since = max(journal.last_event_at, runner.silence_reported_at)
-        if limits.silence_s and not turn.open_tools and now - quiet_since >= limits.silence_s:
-            runner.silence_reported_at = now
+        quiet_since = max(journal.last_event_s, runner.silence_reported_s)
+        if limits.silence_s and not turn.open_tools and steady - quiet_since >= limits.silence_s:
+            runner.silence_reported_s = steady
             expired = cmd.ExpireTurnClock("silence", turn.turn, limits.silence_s, limits.on_silence == "abort")
             await self._host.command(journal, expired, quietly=True)
 
-    def _is_stuck(self, runner: "Runner", now: float) -> bool:
+    def _is_stuck(self, runner: "Runner", steady: float) -> bool:
         """A streaming process answers every message at once with a line that begins its turn, however slow its model
         is. One that does not is broken in a way that is known of some versions; another driver serves the turn."""
         state, attachment, limit_s = runner.journal.state, runner.attachment, self._host.settings.stuck_s
         if attachment is None or state.attached is None or not state.attached.opened or not limit_s:
             return False
-        return state.attached.driver in FALLBACK_DRIVERS and attachment.unanswered_s(now) >= limit_s
-
-    async def _process_clocks(self, journal: Journal, limits: Limits, now: float) -> None:
-        state = journal.state
-        assert state.attached is not None
-        idle_s = now - seconds(state.last_active_at)
-        # What runs beside the conversation keeps the process, but no longer than its lifetime.
-        if limits.idle_timeout_s and idle_s >= limits.idle_timeout_s and not state.background_tasks:
-            await self._expire(journal, limits.on_idle, "idle_timeout")
-        elif limits.lifetime_s and now - seconds(state.attached.since) >= limits.lifetime_s:
-            await self._expire(journal, limits.on_lifetime, "lifetime")
-
-    async def _expire(self, journal: Journal, what: str | None, reason: str) -> None:
-        if what == "end":
-            await self._host.end_session(journal, cmd.EndSession("timed-out", reason))
-        else:
-            await self._host.suspend(journal, reason)
+        return state.attached.driver in FALLBACK_DRIVERS and attachment.unanswered_s(steady) >= limit_s
 
     def _watch_memory(self, runner: "Runner", limit_mb: int) -> None:
         attachment = runner.attachment
@@ -141,7 +183,24 @@ class Clocks:
         if pid is not None and processes.tree_rss_bytes(pid) > limit_mb * 1024 * 1024:
             runner.kill("memory")
 
-    # Sessions that wait --------------------------------------------------------------------------------------------
+    # Idle sessions -------------------------------------------------------------------------------------------------
+
+    async def _idle_clocks(self, journal: Journal, now: float, steady: float) -> None:
+        """Do what is due first."""
+        state = journal.state
+        waiting = [
+            (self._ages.left_s(state.id, timer, now, steady), timer) for timer in timers(state, self._limits(state))
+        ]
+        due = [(left_s, timer) for left_s, timer in waiting if left_s <= 0]
+        if not due:
+            return
+        timer = min(due, key=lambda entry: entry[0])[1]
+        if timer.then == "continue":
+            await self._host.go_on(journal, GO_ON)
+        elif timer.then == "end":
+            await self._host.end_session(journal, cmd.EndSession("timed-out", timer.name))
+        else:
+            await self._host.suspend(journal, timer.name)
 
     def _changed(self, session_id: str) -> None:
         journal = self._host.log.journals.get(session_id)
@@ -149,23 +208,14 @@ class Clocks:
             self._note(journal.state)
 
     def _note(self, state: Session) -> None:
-        moment = self._moment(state)
-        if moment is None:
+        waiting = timers(state, self._limits(state)) if state.phase == "idle" else []
+        if not waiting:
             self._due.pop(state.id, None)
-        else:
-            self._due[state.id] = moment
-
-    def _moment(self, state: Session) -> float | None:
-        """When something must happen to a session that has no process, or waits for a limit."""
-        if state.phase != "idle":
-            return None
-        limits = self._host.limits(state.project, state.limits)
-        if state.waiting_until is not None:
-            by_itself = limits.on_limit == "continue" and state.waits <= (limits.limit_retries or 0)
-            return seconds(state.waiting_until) if by_itself or state.queue else None
-        if state.attached is None and limits.on_idle == "end" and limits.idle_timeout_s:
-            return seconds(state.last_active_at) + limits.idle_timeout_s
-        return None
+            return
+        self._due[state.id] = waiting
+        for timer in waiting:
+            # Seen now, before anybody sets the clock.
+            self._ages.left_s(state.id, timer, self._host.log.now(), self._host.log.steady())
 
     async def _at_last(self, session_id: str) -> None:
         try:
@@ -173,10 +223,5 @@ class Clocks:
         except Refused:
             self._due.pop(session_id, None)  # it was erased
             return
-        moment = self._moment(journal.state)
-        if moment is None or moment > self._host.log.now():
-            self._note(journal.state)
-        elif journal.state.waiting_until is not None:
-            await self._host.go_on(journal, GO_ON)
-        else:
-            await self._expire(journal, "end", "idle_timeout")
+        self._note(journal.state)
+        await self._idle_clocks(journal, self._host.log.now(), self._host.log.steady())

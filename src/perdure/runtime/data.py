@@ -16,7 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perdure.runtime.filesystem import NETWORK_FILE_SYSTEMS, file_system
+from perdure.runtime.filesystem import (
+    NETWORK_FILE_SYSTEMS,
+    close_to_others,
+    file_system,
+    make_private,
+    not_ours,
+)
+from perdure.runtime.tokens import TokenError, check_token
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +40,12 @@ class DataDirectory:
     def open(self) -> None:
         """Make it, refuse what would not be safe, and lock it."""
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.path)
+            problem = not_ours(self.path)
         except OSError as error:
             raise DataError(f"{self.path} can't be made: {error.strerror}. Choose another with --data.") from error
+        if problem is not None:
+            raise DataError(problem)
         kind = file_system(self.path)
         if kind in NETWORK_FILE_SYSTEMS:
             raise DataError(
@@ -43,6 +53,7 @@ class DataDirectory:
                 "Choose a local one with --data."
             )
         try:
+            close_to_others(self.path)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -72,7 +83,13 @@ class DataDirectory:
         if given:
             self.write("token", given + "\n")
             return given
-        return self._kept("token", lambda: secrets.token_urlsafe(32))
+        kept = self._kept("token", lambda: secrets.token_urlsafe(32))
+        try:
+            check_token(kept)
+        except TokenError as error:
+            what = "Delete the file, and the next start makes a new token."
+            raise DataError(f"The token in {self.path / 'token'} {error} {what}") from error
+        return kept
 
     def install_id(self) -> str:
         """By which the processes of this directory's server are known. A copy of the directory gets another one: its

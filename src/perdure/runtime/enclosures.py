@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from perdure.core.errors import Refused
+from perdure.runtime.filesystem import make_private
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 PICTURE_MAX_BYTES = 5 * 1024 * 1024
 """Larger ones are named and not shown: no model takes them."""
+MAX_NAME_BYTES = 255
+"""No file has a longer one."""
 NAME_BYTES = 150
 FIELDS = ("name", "mime_type", "path", "uri")
 _UNSAFE = re.compile(r"[^\w.\- ]+")
@@ -60,7 +63,7 @@ class Enclosures:
         folder = self._root / session_id
         file = f"{secrets.token_hex(4)}-{_safe(name, mime_type)}"
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
             descriptor = os.open(folder / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as written:
                 written.write(data)
@@ -92,7 +95,7 @@ class Enclosures:
     def _link(self, path: Path, session_id: str) -> Path:
         folder = self._root / session_id
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
             with contextlib.suppress(FileExistsError):
                 os.link(path, folder / path.name)
         except OSError as error:
@@ -127,6 +130,8 @@ class Enclosures:
         """Never a path that leads elsewhere, whichever of the two a stranger has chosen."""
         for part in (session_id, file):
             if not isinstance(part, str) or os.path.basename(part) != part or part in ("", ".", "..") or "\x00" in part:
+                return None
+            if len(part.encode("utf-8", "replace")) > MAX_NAME_BYTES:
                 return None
         return self._root / session_id / str(file)
 

@@ -12,6 +12,8 @@ class Erased:
     def __init__(self) -> None:
         self._latest: deque[str] = deque(maxlen=KEPT)
         self.count = 0
+        self.under_way: set[str] = set()
+        """Sessions whose rows are being deleted: half of one is shown to nobody."""
 
     def add(self, session_id: str) -> None:
         self._latest.append(session_id)

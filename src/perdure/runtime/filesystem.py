@@ -1,10 +1,15 @@
-"""Which kind of file system a directory is on, and which kinds are not safe: their locks can't be trusted.
+"""Whether a directory is safe for our data, and how files are made that nobody else may read.
 
-Above: the data directory, which refuses them, and `perdure doctor`, which says so beforehand. Below: the system.
+Above: the data directory, which refuses what is not safe, `perdure doctor`, which says so beforehand, and whatever
+makes files in the data directory. Below: the system. Modes are given explicitly: the umask is the user's, and agents
+inherit it.
 """
 
+import contextlib
 import os
+import pwd
 import re
+import stat
 from pathlib import Path
 
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "glusterfs", "lustre"}
@@ -31,3 +36,54 @@ def file_system(path: Path) -> str:
         if (real == place or real.startswith(place.rstrip("/") + "/")) and len(place) >= longest:
             found, longest = fields[2], len(place)
     return found
+
+
+def not_ours(directory: Path) -> str | None:
+    """Why a directory can't hold what is private, and what to do; None if it can."""
+    found = directory.stat()
+    me = os.geteuid()
+    if found.st_uid != me:
+        return (
+            f"{directory} belongs to {_user(found.st_uid)}, and this runs as {_user(me)}. Run it as "
+            f"{_user(found.st_uid)}, or make it yours: chown -R {_user(me)} {directory}"
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return (
+            f"Others may write to {directory}, and so could have changed what is in it. Look at it, then run: "
+            f"chmod 700 {directory}"
+        )
+    return None
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def make_private(folder: Path) -> None:
+    """Make a directory, and those above it that are missing, for its owner alone. One that is there stays as it is."""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Make a file for its owner alone."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def close_to_others(directory: Path) -> None:
+    """The directory and what lies in it directly: an earlier version, or another program, may have made it readable.
+    What is deeper can't be reached by others then."""
+    directory.chmod(0o700)
+    for entry in list(os.scandir(directory)):
+        with contextlib.suppress(FileNotFoundError):  # somebody else's short-lived file
+            mode = 0o700 if entry.is_dir() else 0o600
+            found = entry.stat(follow_symlinks=False)
+            is_ours = found.st_uid == os.geteuid() and not entry.is_symlink()
+            if is_ours and stat.S_IMODE(found.st_mode) != mode:
+                os.chmod(entry.path, mode)

@@ -17,8 +17,8 @@ from perdure.core.errors import Refused
 from perdure.core.history import Gathered, take_over
 from perdure.core.scope import missing, turns_of
 from perdure.core.session import busy, create
-from perdure.core.state import Session
-from perdure.core.transcript import markdown
+from perdure.core.state import Session, chosen_by_agent
+from perdure.core.transcript import History, markdown, markdown_title
 from perdure.core.turns import plan_turn
 from perdure.core.view import public_turn
 from perdure.runtime.log import Journal
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 AT_ONCE_S = 0.1
 """Changes that come within this time can't have been made in sight of each other: all but the first are refused."""
+
+TURNS_AT_ONCE = 16
+AT_ONCE_BYTES = 256 * 1024
+"""How much of a transcript is made in one go. One turn may be more."""
 
 
 class _Row(msgspec.Struct):
@@ -137,7 +141,8 @@ class Histories:
             raise Refused("not_found", f"There is no turn {turn} in the visible history.")
         wanted = {number for number in done if turn is None or number <= turn}
         events = await self._events(session_id, wanted, journal.last_seq)
-        same = agent is None or agent == state.agent
+        chosen = chosen_by_agent(state)
+        own = chosen.pop(agent or state.agent, {})
         command = cmd.CreateSession(
             session_id=self._sessions.new_session_id(),
             project=state.project,
@@ -145,8 +150,10 @@ class Histories:
             workdir=state.workdir,
             labels=tuple(state.labels),
             limits=state.limits,
-            model=state.model if same else None,
-            mode=state.mode if same else None,
+            model=own.get("model"),
+            mode=own.get("mode"),
+            config=own.get("config", {}),
+            choices=chosen,
             forked_from={"session_id": session_id, "turn": max(wanted, default=None)},
             permissions=tuple(state.permissions),
         )
@@ -217,40 +224,64 @@ class Histories:
 
     async def transcript(
         self, session_id: str, from_turn: int = 1, *, to_turn: int | None = None, rewound: bool = False
-    ) -> dict[str, Any]:
-        """The turns as they look; with `rewound` also those that are no longer visible, marked as such. `seq` is the
-        last event that they were made of."""
+    ) -> AsyncIterator[bytes]:
+        """The turns as they look, as JSON, some at a time; with `rewound` also those that are no longer visible, marked
+        as such. `seq` is the last event that they were made of."""
         journal = await self._log.open(session_id)
         # All as it is at one moment: whoever changes this revision has seen these words.
         state, seq = journal.state, journal.last_seq
-        history = await self._host.history(session_id, from_turn, to_turn, seq)
-        rows = await self._log.store.read_turns(session_id, from_turn=from_turn, hidden=rewound)
-        shown = []
-        for row in rows:
-            if row.turn > (state.last_turn if to_turn is None else min(to_turn, state.last_turn)):
-                break
-            turn: dict[str, Any] = msgspec.json.decode(row.public)
-            current = state.turn
-            if current is not None and turn["turn"] == current.turn:
-                # The running turn's figures are newer in memory than in its row.
-                turn = public_turn(current)
-            view = history.views.get(row.turn)
-            message = view.message if view else None
-            entry = {**turn, "message": message, "parts": view.show() if view else []}
-            shown.append({**entry, "rewound": not row.visible} if rewound else entry)
-        return {
-            "session_id": session_id,
-            "title": state.title,
-            "revision": state.revision,
-            "seq": seq,
-            "turns": shown,
-        }
+        last = state.last_turn if to_turn is None else min(to_turn, state.last_turn)
+        found = await self._log.store.read_turns(session_id, from_turn=from_turn, hidden=rewound)
+        rows = {row.turn: row for row in found if row.turn <= last}
+        current = public_turn(state.turn) if state.turn is not None else None
+        about = {"session_id": session_id, "title": state.title, "revision": state.revision, "seq": seq}
 
-    async def transcript_markdown(self, session_id: str, from_turn: int = 1) -> str:
+        def entry(turn: int, history: History) -> bytes:
+            public: dict[str, Any] = msgspec.json.decode(rows[turn].public)
+            if current is not None and turn == current["turn"]:
+                # The running turn's figures are newer in memory than in its row.
+                public = current
+            view = history.views.get(turn)
+            shown = {**public, "message": view.message if view else None, "parts": view.show() if view else []}
+            return msgspec.json.encode({**shown, "rewound": not rows[turn].visible} if rewound else shown)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            before = msgspec.json.encode(about)[:-1] + b',"turns":['
+            async for turns, history in self._some_turns(session_id, list(rows), seq):
+                yield before + b",".join(entry(turn, history) for turn in turns)
+                before = b","
+            yield b"]}" if rows else before + b"]}"
+
+        return pieces()
+
+    async def transcript_markdown(self, session_id: str, from_turn: int = 1) -> AsyncIterator[bytes]:
         journal = await self._log.open(session_id)
-        history, state = await self._host.history(session_id, from_turn), journal.state
-        turns = [number for number in turns_of(state.visible) if number >= from_turn]
-        return await asyncio.to_thread(markdown, state.title, history, turns)
+        state, seq = journal.state, journal.last_seq
+        wanted = [number for number in turns_of(state.visible) if number >= from_turn]
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield markdown_title(state.title).encode("utf-8", "replace")
+            async for turns, history in self._some_turns(session_id, wanted, seq):
+                # A turn without a message is nothing to read, and an empty piece would be the end.
+                if text := "".join(markdown(history, turn) for turn in turns):
+                    yield text.encode("utf-8", "replace")
+
+        return pieces()
+
+    async def _some_turns(
+        self, session_id: str, turns: list[int], upto: int
+    ) -> AsyncIterator[tuple[list[int], History]]:
+        """These turns as they are known at a position: a few at a time, and large ones one by one."""
+        count = 1
+        while turns:
+            some, turns = turns[:count], turns[count:]
+            history, size = History(), 0
+            async for batch in of_turns(self._log.store, session_id, some[0], some[-1], upto):
+                for row in batch:
+                    size += len(row.body)
+                    history.fold(ev.decode(row.body))
+            yield some, history
+            count = min(2 * count, TURNS_AT_ONCE) if size < AT_ONCE_BYTES else 1
 
 
 def _check_idle(state: Session) -> None:

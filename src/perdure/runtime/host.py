@@ -18,39 +18,38 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.decision import Decision, World
 from perdure.core.digest import budget
-from perdure.core.errors import Refused, StoreError
-from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
-from perdure.core.observe import observe
+from perdure.core.errors import UNREADABLE, Refused, StoreError
+from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
 from perdure.core.resume import AgentFacts
 from perdure.core.session import decide
 from perdure.core.transcript import History
 from perdure.drivers import DRIVERS
 from perdure.drivers.lines import MAX_LINE_BYTES
-from perdure.runtime import processes
 from perdure.runtime.abilities import Abilities
 from perdure.runtime.agents import Agents
 from perdure.runtime.attachment import READ_BYTES, Attachment
+from perdure.runtime.cgroups import ControlGroups
 from perdure.runtime.clocks import Clocks
 from perdure.runtime.compactor import Compactor
 from perdure.runtime.enclosures import Enclosures
-from perdure.runtime.launch import Launch, LaunchLimits
+from perdure.runtime.launch import LaunchLimits
 from perdure.runtime.log import Journal, Log
 from perdure.runtime.orders import Orders
 from perdure.runtime.projects import Projects
+from perdure.runtime.quarantine import refusal
 from perdure.runtime.reading import of_turns
+from perdure.runtime.recovery import Recovery
 from perdure.runtime.retiring import RETIRE_EXTRA_S, Retiring
 from perdure.runtime.runner import Runner
-from perdure.runtime.sharing import Input, Shared, Sharing
+from perdure.runtime.sharing import Sharing
 from perdure.runtime.slots import Slots
-from perdure.stores.base import Checkpoint, Found, Query, Receipt
+from perdure.stores.base import Found, Query, Receipt
 
 logger = logging.getLogger(__name__)
 
 SPAWNS_AT_ONCE = 4
-BETWEEN_TURNS = "Server restarted between turns"
-WHILE_RUNNING = "Server restarted while session was running"
-SWEEP_GRACE_S = 0.5
 DISK_REPORT_S = 60.0
+DISK_FULL_FOR_S = 3.0
 
 
 class Host:
@@ -64,6 +63,7 @@ class Host:
         self.spawning = asyncio.Semaphore(SPAWNS_AT_ONCE)
         self.runners: dict[str, Runner] = {}
         self.disk_full_at: float | None = None
+        self._disk_reported_at: float | None = None
         self.on_fenced: Callable[[], None] | None = None
         self.enclosures = Enclosures(data / "attachments", config.server.max_attachment_bytes)
         self.compactor = Compactor(log)
@@ -72,7 +72,7 @@ class Host:
         self._install_id = ""
         self._stopping = False
         self.slots = Slots(self)
-        self.sharing = Sharing()
+        self.sharing, self.groups = Sharing(), ControlGroups()
         self.clocks = Clocks(self)
 
     # Start and stop ----------------------------------------------------------------------------------------------
@@ -81,114 +81,16 @@ class Host:
         """Take up everything that an earlier server left: launches, half-done turns, waiting messages."""
         self._install_id = install_id
         self.launches_root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.log.quarantine.open(self.launches_root.parent / "quarantine")
         await self.log.recall_given()
         await self.agents.recall(self.log.store)
         self._background(self.agents.survey(self.log.store))
         self.log.on_turn_ended = self.compactor.add
         self.compactor.start()
-        rows = await self.log.store.launches()
-        await self._sweep({row.launch_id for row in rows})
-        for launch_id in {row.launch_id: None for row in rows}:
-            await self._take_up_launch(launch_id, [row for row in rows if row.launch_id == launch_id])
-        await self._take_up_sessions()
+        recovery = Recovery(self, install_id)
+        await recovery.take_up()
         await self.clocks.start()
-
-    async def _take_up_launch(self, launch_id: str, rows: list[Checkpoint]) -> None:
-        """A process with the session that it serves, or the sessions."""
-        sent = Input()
-        if self._is_ours(launch_id):
-            sent.repair(Launch.find(self.launches_root, launch_id), rows)
-        shared: Shared | None = None
-        taken: list[tuple[Journal, Attachment]] = []
-        for row in rows:
-            try:
-                if not self._is_ours(launch_id):
-                    await self._lose(row)
-                    continue
-                journal = await self.log.open(row.session_id)
-                if shared is None and (len(rows) > 1 or self.agents.shares(row.agent)):
-                    shared = self._shared_again(journal.state, row)
-                    shared.input = sent
-                attachment = Attachment.restore(row, Launch.find(self.launches_root, launch_id), shared, sent)
-                if shared is not None:
-                    shared.join(attachment)
-                taken.append((journal, attachment))
-            except StoreError:
-                raise
-            except Exception:
-                # One that can't be read must not keep all the others from going on.
-                logger.exception("launch %s of session %s can't be taken up", launch_id, row.session_id)
-                await self._lose(row, alone=len(rows) == 1)
-        if shared is not None:
-            shared.elect()
-            shared.introduced()
-        for journal, attachment in taken:
-            attached = journal.state.attached
-            if attached is not None and attached.launch_id == launch_id:
-                runner = self._make_runner(journal)
-                await runner.recover(attachment)
-                runner.start()
-            else:
-                self.retiring.begin(attachment)
-
-    def _shared_again(self, state: st.Session, row: Checkpoint) -> Shared:
-        program = state.attached.fingerprint if state.attached is not None else ""
-        return self.sharing.open((row.agent, state.workdir, state.project, program), row.launch_id)
-
-    def _is_ours(self, launch_id: str) -> bool:
-        """A copied data directory lists launches that another server may still hold."""
-        return launch_id.startswith(f"{self._install_id}-")
-
-    async def _lose(self, row: Checkpoint, *, alone: bool = True) -> None:
-        """Go on without a launch: its turn fails with what it has said."""
-        self.runners.pop(row.session_id, None)
-        if alone and self._is_ours(row.launch_id):
-            await processes.end_marked([row.launch_id], SWEEP_GRACE_S)
-        gone = msgspec.structs.replace(row, phase="gone", pending_input=[])
-        fact = AgentExited(how="lost")
-        try:
-            journal = await self.log.open(row.session_id)
-            await journal.record(
-                lambda state: observe(state, row.launch_id, [fact], self.world(state)), checkpoint=gone
-            )
-        except StoreError:
-            raise
-        except Exception:
-            logger.exception("session %s can't be read", row.session_id)
-
-    async def _sweep(self, living: set[str]) -> None:
-        """End what still carries the mark of a launch of ours that is over, and remove its folder."""
-        stray = {mark for mark in processes.marked_all() if self._is_ours(mark) and mark not in living}
-        if stray:
-            await processes.end_marked(stray, SWEEP_GRACE_S)
-        for folder in self.launches_root.iterdir():
-            launch = Launch(folder)
-            if folder.name in living:
-                continue
-            if launch.is_alive():
-                launch.kill_keeper()
-                await launch.wait_gone(SWEEP_GRACE_S)
-            if launch.is_alive():
-                logger.warning("launch %s is over and its keeper can't be ended; it is looked at again later", folder)
-            else:
-                launch.forget()
-
-    async def _take_up_sessions(self) -> None:
-        """Turns that had no process yet when the last server ended; and the seeds' rule, if it is asked for."""
-        ending = self.settings.on_restart == "end"
-        async for found in self.found(status="running", state=None if ending else "processing"):
-            try:
-                journal = await self.log.open(found.session_id)
-            except msgspec.MsgspecError:
-                logger.exception("session %s can't be read", found.session_id)
-                continue
-            if ending:
-                ended = cmd.EndSession("stopped", BETWEEN_TURNS)
-                if journal.state.working:
-                    ended = cmd.EndSession("failed", WHILE_RUNNING)
-                await self.end_session(journal, ended)
-            elif journal.state.working:
-                self.ensure_runner(journal)
+        self._background(recovery.survey())
 
     async def found(self, *, status: str, state: str | None) -> AsyncIterator[Found]:
         cursor = None
@@ -199,6 +101,14 @@ class Host:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    async def readable(self, found: Found) -> Journal | None:
+        """Its journal; None if it is damaged and set aside, or was erased meanwhile."""
+        try:
+            return await self.log.open(found.session_id)
+        except Refused as refusal:
+            logger.warning("session %s is left out: %s", found.session_id, refusal.detail)
+            return None
 
     async def stop(self, *, stop_agents: bool = False) -> None:
         """Idle agents are ended; a running turn is left to its keeper, for the next server; with `stop_agents` every
@@ -219,7 +129,12 @@ class Host:
                     await asyncio.sleep(0.01)
         except TimeoutError:
             logger.warning("some agents did not end in time; their keepers go on ending them")
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Let go of everything at once, as after a start that failed. Keepers go on, for the next server."""
         self._stopping = True
+        await self.clocks.stop()
         for runner in list(self.runners.values()):
             # All at once: one may wait for what another holds.
             runner.stopping = True
@@ -248,10 +163,16 @@ class Host:
             self.on_fenced()
 
     def disk_is_full(self) -> None:
-        now = self.log.now()
-        if self.disk_full_at is None or now - self.disk_full_at >= DISK_REPORT_S:
+        now = self.log.steady()
+        if self._disk_reported_at is None or now - self._disk_reported_at >= DISK_REPORT_S:
             logger.error("the disk is full: agents wait, and nothing is lost; make room to go on")
+            self._disk_reported_at = now
         self.disk_full_at = now
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether something could not be stored a moment ago; whoever waits for room looks again each second."""
+        return self.disk_full_at is not None and self.log.steady() - self.disk_full_at < DISK_FULL_FOR_S
 
     # Facts for the machine ---------------------------------------------------------------------------------------
 
@@ -322,9 +243,12 @@ class Host:
         """What was said, from this turn to that one, up to a position or to the end that there is now."""
         history = History()
         history.seq = (await self.log.open(session_id)).last_seq if upto is None else upto
-        async for batch in of_turns(self.log.store, session_id, from_turn, to_turn, history.seq):
-            for row in batch:
-                history.fold(ev.decode(row.body))
+        try:
+            async for batch in of_turns(self.log.store, session_id, from_turn, to_turn, history.seq):
+                for row in batch:
+                    history.fold(ev.decode(row.body))
+        except UNREADABLE as error:
+            raise refusal(session_id, f"an event can't be read ({error})") from error
         return history
 
     def launch_limits(self) -> LaunchLimits:
@@ -346,7 +270,7 @@ class Host:
 
     # Runners -------------------------------------------------------------------------------------------------------
 
-    def _make_runner(self, journal: Journal, *, prewarm: bool = False) -> Runner:
+    def make_runner(self, journal: Journal, *, prewarm: bool = False) -> Runner:
         runner = self.runners[journal.state.id] = Runner(self, journal, prewarm=prewarm)
         return runner
 
@@ -356,12 +280,12 @@ class Host:
         driver = self.driver_name(state, state.agent)
         wanted = self.agents.prewarms(state.agent, driver) or (asked and not DRIVERS[driver].process_per_turn)
         if state.id not in self.runners and wanted:
-            self._make_runner(journal, prewarm=True).start()
+            self.make_runner(journal, prewarm=True).start()
 
     def ensure_runner(self, journal: Journal) -> None:
         # A turn that was recorded while the server stops is begun by the next one.
         if not self._stopping and journal.state.id not in self.runners and journal.state.working:
-            self._make_runner(journal).start()
+            self.make_runner(journal).start()
 
     def left(self, attachment: Attachment) -> None:
         """A session that was about to use a process does not. If nobody else does, the process is ended."""

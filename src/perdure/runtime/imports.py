@@ -16,12 +16,13 @@ from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.answers import title_of
 from perdure.core.decision import Decision
+from perdure.core.elements import elements
 from perdure.core.errors import Refused, StoreFull
 from perdure.core.history import take_over
-from perdure.core.imported import check_id, finished_turns, time_of
+from perdure.core.imported import check_count, check_id, event_of, finished_turns, time_of
 from perdure.core.misfits import what_is_wrong
 from perdure.core.session import create
-from perdure.runtime.host import BETWEEN_TURNS, WHILE_RUNNING
+from perdure.runtime.recovery import BETWEEN_TURNS, WHILE_RUNNING
 
 if TYPE_CHECKING:
     from perdure.runtime.sessions import Sessions
@@ -32,12 +33,18 @@ class Import(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     created_at: str
-    events: list[msgspec.Raw]
+    events: msgspec.Raw
+    """A list of objects, read one by one: there may be very many."""
     project: str | None = None
     workdir: str | None = None
     agent: str | None = None
     title: str = ""
     summary: str = ""
+    model: str | None = None
+    mode: str | None = None
+    config: dict[str, Any] = {}
+    """The agent's other options."""
+    limits: dict[str, Any] = {}
     labels: tuple[str, ...] = ()
     archived: bool = False
     parent: str | None = None
@@ -71,6 +78,10 @@ class Imports:
             workdir=workdir,
             title=given.title,
             labels=given.labels,
+            limits=given.limits,
+            model=given.model,
+            mode=given.mode,
+            config=given.config,
             parent=given.parent if given.parent != given.id else None,
         )
         unborn = st.Session(id=given.id, project=project, agent=agent, workdir=workdir, created_at=created_at)
@@ -133,11 +144,19 @@ def _take_all(decision: Decision, turns: list[ev.Event]) -> None:
     take_over(decision, turns, {event.turn for event in turns}, counted=True)
 
 
-def _read(events: list[msgspec.Raw], agent: str) -> list[ev.Event]:
-    return finished_turns((_entry(raw, number) for number, raw in enumerate(events, 1)), agent)
+def _read(events: msgspec.Raw, agent: str) -> list[ev.Event]:
+    array = bytes(events)
+    if not array.startswith(b"["):
+        raise Refused("invalid", "events must be a list of objects.")
+    for number, raw in enumerate(elements(array), 1):
+        # Before anything is made of them; and the first one says whether they are events at all.
+        check_count(number)
+        if number == 1:
+            event_of(_entry(raw, number), number)
+    return finished_turns((_entry(raw, number) for number, raw in enumerate(elements(array), 1)), agent)
 
 
-def _entry(raw: msgspec.Raw, number: int) -> dict[str, Any]:
+def _entry(raw: bytes, number: int) -> dict[str, Any]:
     try:
         entry: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
     except msgspec.ValidationError as error:

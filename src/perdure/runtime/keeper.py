@@ -20,6 +20,7 @@ spawned the agent dies.
 - exit.json is written last, in one rename. Without it and without the lock, the keeper was killed.
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -226,10 +227,12 @@ class Feed:
 
 
 class Tree:
-    """Every process that the agent left behind: descendants of this subreaper, and what carries the mark."""
+    """Every process that the agent left behind: descendants of this subreaper, what carries the mark, and what is in
+    the launch's control group, if it has one."""
 
-    def __init__(self, launch_id: str) -> None:
+    def __init__(self, launch_id: str, group: str | None) -> None:
         self._mark = b"\0" + os.fsencode(f"{MARK}={launch_id}") + b"\0"
+        self.launch_id, self.group = launch_id, group
         self.leader = 0
 
     def living(self) -> list[int]:
@@ -243,6 +246,7 @@ class Tree:
                 break
             own |= more
         own |= {pid for pid in parents if pid not in own and self._is_marked(pid)}
+        own |= {pid for pid in self._members() if pid in parents}
         return sorted(own - {os.getpid()})
 
     def signal(self, number: int) -> list[int]:
@@ -276,6 +280,11 @@ class Tree:
                     found[int(name)] = int(fields[1])
         return found
 
+    def _members(self) -> list[int]:
+        """Also in groups that were made inside of it. Zombies are among them: who is alive is seen in /proc."""
+        groups = os.walk(self.group) if self.group else ()
+        return [int(pid) for folder, *_ in groups for pid in read_proc(f"{folder}/cgroup.procs").split()]
+
     def _is_marked(self, pid: int) -> bool:
         return self._mark in b"\0" + read_proc(f"/proc/{pid}/environ") + b"\0"
 
@@ -297,7 +306,14 @@ def read_proc(path: str) -> bytes:
         os.close(fd)
 
 
-def spawn(argv: list[str], env: dict[str, str], cwd: str) -> tuple[int, int, int, int]:
+def enter(group: str | None) -> None:
+    """Put this process and all that it will start into the launch's control group; without one, marks must do."""
+    if group:
+        with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", "wb", buffering=0) as members:
+            members.write(b"0")
+
+
+def spawn(argv: list[str], env: dict[str, str], cwd: str, group: str | None = None) -> tuple[int, int, int, int]:
     """Start the agent: its pid and our ends of stdin, stdout, stderr. Raises OSError with what went wrong.
 
     By hand, since PR_SET_PDEATHSIG must be set between fork and exec, and `subprocess` costs a megabyte.
@@ -312,6 +328,7 @@ def spawn(argv: list[str], env: dict[str, str], cwd: str) -> tuple[int, int, int
         name = cwd
         try:
             os.setsid()
+            enter(group)
             if LINUX:
                 LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != keeper:
@@ -379,13 +396,12 @@ class Ladder:
 class Keeper:
     """The loop: sleeps until the agent, the server or a deadline has something for it."""
 
-    def __init__(self, launch_id: str, limits: dict[str, float], listener: socket.socket, wake_fd: int) -> None:
-        self._launch_id = launch_id
+    def __init__(self, tree: Tree, limits: dict[str, float], listener: socket.socket, wake_fd: int) -> None:
+        self._tree = tree
         self._orphan_quiet_s = limits["orphan_quiet_s"]
         self._orphan_max_s = limits["orphan_max_s"]
         self._tail = Tail()
         self._spool = Spool(int(limits["spool_limit_bytes"]), int(limits["disk_floor_bytes"]))
-        self._tree = Tree(launch_id)
         self._feed: Feed | None = None
         self._fed = 0
         self._ladder: Ladder | None = None
@@ -402,7 +418,9 @@ class Keeper:
 
     def run(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
         try:
-            pid, stdin, self._stdout, self._stderr = spawn(argv, env | {MARK: self._launch_id}, cwd)
+            pid, stdin, self._stdout, self._stderr = spawn(
+                argv, env | {MARK: self._tree.launch_id}, cwd, self._tree.group
+            )
         except OSError as failure:
             self._finish("spawn_failed", f"{failure.strerror}: {failure.filename or argv[0]}")
             return
@@ -422,6 +440,9 @@ class Keeper:
                 self._check_orphan()
         left = self._sweep()
         self._drain()
+        if self._tree.group and not left:
+            with contextlib.suppress(OSError):
+                os.rmdir(self._tree.group)  # one that has groups inside is removed by the server, with the folder
         how = "exited" if os.WIFEXITED(self._status) else "signalled"
         self._finish(self._ladder.how if self._ladder else how, f"could not end {left}" if left else None)
 
@@ -664,12 +685,15 @@ def main(folder: str, lock_fd: int) -> None:
     if LINUX:
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)  # nobody else may connect; the agent gets the user's own umask
     listener.bind("sock")
+    os.umask(before)
     listener.listen(MAX_PEERS)
     listener.setblocking(False)
     with open("spec.json", "rb") as file:
         spec = json.load(file)
-    Keeper(spec["launch_id"], spec["limits"], listener, wake_read).run(spec["argv"], spec["env"], spec["cwd"])
+    tree = Tree(spec["launch_id"], spec.get("cgroup"))
+    Keeper(tree, spec["limits"], listener, wake_read).run(spec["argv"], spec["env"], spec["cwd"])
 
 
 if __name__ == "__main__":

@@ -14,17 +14,13 @@ import asyncio
 import contextlib
 import errno
 import fcntl
-import importlib.util
 import json
 import os
 import re
 import shutil
 import signal
 import socket
-import struct
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,21 +30,22 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core.errors import StoreFull
-from perdure.runtime import keeper as keeper_program
+from perdure.runtime import cgroups
+from perdure.runtime.filesystem import make_private, write_private
+from perdure.runtime.keeper_start import connect_in, start_keeper
 
 PROTOCOL = 1
 ACK_STEP_BYTES = 256 * 1024
 ROOM_BYTES = 64 * 1024
 COUNT_CHUNK_BYTES = 1024 * 1024
-CONNECT_RETRY_S = 0.01
-GONE_RETRY_S = 0.01
-# The shortest limit of the systems we know is 104 bytes, the last of them NUL.
-MAX_SOCKET_PATH_BYTES = 100
+LOOK_AGAIN_S = 0.01
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LAUNCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-# What an interpreter may need to start. The rest of the server's environment, its secrets too, is not the keeper's.
-_KEEPER_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+
+class LaunchDamaged(OSError):
+    """A file of a launch is not there any more, so that its agent can't be spoken with. The message says which."""
 
 
 class LaunchLimits(Struct, frozen=True):
@@ -65,7 +62,7 @@ class LaunchLimits(Struct, frozen=True):
 
 
 class LaunchSpec(Struct, frozen=True):
-    """One start of one agent. `env` is the agent's whole environment; only the mark is added."""
+    """One start of one agent. `env` is its whole environment; only the mark is added. `cgroup` was made for it."""
 
     launch_id: str
     argv: list[str]
@@ -73,6 +70,7 @@ class LaunchSpec(Struct, frozen=True):
     cwd: str
     limits: LaunchLimits = LaunchLimits()
     protocol: int = PROTOCOL
+    cgroup: str | None = None
 
 
 class Exit(Struct, frozen=True):
@@ -130,17 +128,17 @@ class Launch:
         """
         if not _LAUNCH_ID.fullmatch(spec.launch_id):
             raise ValueError(f"not a launch id: {spec.launch_id!r}")
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(root)
         folder = root / spec.launch_id
         folder.mkdir(mode=0o700)
         try:
             # Not msgspec's encoder: paths and arguments that are not UTF-8 travel as lone surrogates.
-            (folder / "spec.json").write_text(json.dumps(msgspec.to_builtins(spec)))
+            write_private(folder / "spec.json", json.dumps(msgspec.to_builtins(spec)))
             for name, text in (files or {}).items():
-                (folder / name).write_text(text, "utf-8")
+                write_private(folder / name, text)
             for name in ("in", "out", "err"):
                 (folder / name).touch(mode=0o600)
-            keeper = _start_keeper(folder)
+            keeper = start_keeper(folder)
         except BaseException as failure:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(failure, OSError) and failure.errno in _NO_ROOM:
@@ -219,7 +217,7 @@ class Launch:
         while self.is_alive() or (self.keeper is not None and self.keeper.poll() is None):
             if time.monotonic() >= deadline:
                 return False
-            await asyncio.sleep(GONE_RETRY_S)
+            await asyncio.sleep(LOOK_AGAIN_S)
         self.reap()
         return True
 
@@ -244,7 +242,7 @@ class Launch:
                 return
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"the keeper of {self.launch_id} did not answer within {timeout_s} s")
-            await asyncio.sleep(CONNECT_RETRY_S)
+            await asyncio.sleep(LOOK_AGAIN_S)
         self._line = line = _Line(on_output, on_closed)
         self._transport, _ = await loop.create_unix_connection(lambda: line, sock=connection)
         unsent, self._unsent = self._unsent, {}
@@ -256,7 +254,7 @@ class Launch:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.setblocking(False)
         try:
-            _connect_in(connection, self.folder)
+            connect_in(connection, self.folder)
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             connection.close()
             return None
@@ -298,11 +296,22 @@ class Launch:
 
     def read(self, position: int, max_bytes: int) -> bytes:
         """Bytes from `position` on; empty if there are none yet, or never were because the server died while it made
-        the folder. What was acknowledged may read as zeros."""
+        the folder. What was acknowledged may read as zeros. Raises LaunchDamaged if the agent lives and they are gone.
+        """
         try:
             return os.pread(self._open_out(), max_bytes, position)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if self.is_alive():
+                raise self._without("out") from error
             return b""
+
+    def missing(self) -> str | None:
+        """Which of the files that a running launch needs somebody has removed, in words; None if it has all."""
+        lost = next((name for name in ("in", "out") if not (self.folder / name).exists()), None)
+        return str(self._without(lost)) if lost is not None and self.is_alive() else None
+
+    def _without(self, name: str) -> LaunchDamaged:
+        return LaunchDamaged(f"somebody removed the file {self.folder / name}, through which it is spoken with")
 
     def _open_out(self) -> int:
         if self._out is None:
@@ -326,14 +335,23 @@ class Launch:
     # Input ---------------------------------------------------------------------------------------------------
 
     def in_size(self) -> int:
-        return os.stat(self.folder / "in").st_size
+        try:
+            return os.stat(self.folder / "in").st_size
+        except FileNotFoundError as error:
+            raise self._without("in") from error
+
+    def _open_in(self, flags: int) -> int:
+        try:
+            return os.open(self.folder / "in", flags)
+        except FileNotFoundError as error:
+            raise self._without("in") from error
 
     def repair_input(self) -> int:
         """Cut the line that a dying writer left torn; the number of whole lines that are there.
 
         Safe while the keeper reads: it never passes on a line without its newline.
         """
-        fd = os.open(self.folder / "in", os.O_RDWR)
+        fd = self._open_in(os.O_RDWR)
         try:
             lines = position = whole = 0
             while chunk := os.pread(fd, COUNT_CHUNK_BYTES, position):
@@ -361,7 +379,7 @@ class Launch:
         data = memoryview(b"".join(lines))
         if not data:
             return
-        fd = os.open(self.folder / "in", os.O_WRONLY | os.O_APPEND)
+        fd = self._open_in(os.O_WRONLY | os.O_APPEND)
         try:
             disk = os.fstatvfs(fd)
             if disk.f_bavail * disk.f_frsize < len(data) + ROOM_BYTES:
@@ -392,57 +410,5 @@ class Launch:
         if self.is_alive():
             raise RuntimeError(f"launch {self.launch_id} is alive: end it first")
         self.close()
+        cgroups.remove_of(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Its standard error goes where the agent's goes: a keeper that can't even start says there why.
-        with open(folder / "err", "ab") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-I", "-S", _program(), str(folder.absolute()), str(lock)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                env={name: os.environ[name] for name in _KEEPER_ENVIRONMENT if name in os.environ},
-                pass_fds=(lock,),
-                start_new_session=True,
-            )
-    finally:
-        os.close(lock)  # the keeper's copy is the same lock
-
-
-def _program(source: str = keeper_program.__file__) -> str:
-    """The keeper's compiled file if it is there and of this very source, which saves each keeper 1.5 MB and 20 ms.
-
-    The check is ours to make: a program that is started by its path is run as it is, however stale.
-    """
-    compiled = importlib.util.cache_from_source(source)
-    try:
-        with open(compiled, "rb") as file:
-            header = file.read(16)
-    except OSError:
-        return source
-    now = os.stat(source)
-    fresh = struct.pack("<III", 0, int(now.st_mtime) & 0xFFFFFFFF, now.st_size & 0xFFFFFFFF)
-    return compiled if header == importlib.util.MAGIC_NUMBER + fresh else source
-
-
-def _connect_in(connection: socket.socket, folder: Path) -> None:
-    """Connect to `sock` in a folder, however long its path is."""
-    path = str(folder / "sock")
-    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
-        connection.connect(path)
-    elif os.path.isdir("/proc/self/fd"):
-        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            connection.connect(f"/proc/self/fd/{directory}/sock")
-        finally:
-            os.close(directory)
-    else:
-        with tempfile.TemporaryDirectory(prefix="perdure-") as short:
-            link = os.path.join(short, "l")
-            os.symlink(folder.absolute(), link)
-            connection.connect(os.path.join(link, "sock"))

@@ -10,7 +10,6 @@ import hashlib
 import logging
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +22,8 @@ from perdure.core.decision import Decision
 from perdure.core.errors import Conflict, Refused, StoreError
 from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_turn, snapshot
 from perdure.runtime.erased import Erased
+from perdure.runtime.frames import TAIL_BYTES, Recent, Tail
+from perdure.runtime.quarantine import Quarantine
 from perdure.runtime.reading import batches, of_turns
 from perdure.runtime.records import beside, listed
 from perdure.stores.base import Append, Checkpoint, Draft, Given, Receipt, Store, Stored
@@ -30,12 +31,9 @@ from perdure.stores.wakeups import LocalWakeups, Wakeups
 
 logger = logging.getLogger(__name__)
 
-TAIL_BYTES = 256 * 1024
-TAIL_FRAMES = 4096
 AT_ONCE_EVENTS = 1_000
 """A step of more than these is made ready in a thread, and read again where it would be shown."""
-JOINS_MAX = 4
-"""Pieces that are shared by those who are at the same place. Few places have many; others join for themselves."""
+HUGE_BYTES = 1024 * 1024
 CONFLICT_RETRIES = 5
 
 _json = msgspec.json.Encoder()
@@ -64,15 +62,15 @@ class Journal:
         self.viewers: set[Viewer] = set()
         self.follower: Callable[[list[tuple[int, ev.Event]]], None] | None = None
         """The runner, told of decisive events after they are committed."""
-        self.last_event_at = log.now()
-        """When something happened here; for a session that was read from the store, when it was read."""
-        self.happened_at = state.last_active_at
+        self.last_event_s = log.steady()
+        """When something happened here, by the steady clock; of a session from the store, when it was read."""
+        self.happened_at = max(state.last_active_at, state.ended_at or "")
         """When the last event happened, wherever that was."""
-        self.touched = time.monotonic()
+        self.touched = log.steady()
         self._lock = asyncio.Lock()
-        self._tail: deque[tuple[int, bytes]] = deque()
-        self._tail_bytes = 0
-        self._joins: dict[int, bytes] = {}
+        self._tail = Tail()
+        self.huge_seq = 0
+        """The last event that is too large to be read again for each viewer: those before it get a snapshot."""
         self._snapshot: tuple[int, bytes] | None = None
 
     # Writing -----------------------------------------------------------------------------------------------------
@@ -181,24 +179,27 @@ class Journal:
         self.view = TurnView(self.state.turn.turn if self.state.turn else None)
         for event in events[self.state.turn_after_seq :]:
             self.view.fold(event)
-        self.touched, self.last_event_at = time.monotonic(), self.log.now()
+        self.touched = self.last_event_s = self.log.steady()
         self.happened_at = max(self.state.last_active_at, events[-1].at)
         self._tell([(seq, event) for seq, event in enumerate(events, 1) if event.decisive])
 
     def _publish(self, events: list[Any], drafts: list[Draft], first: int) -> None:
         """After the commit, and only then."""
-        self.touched = time.monotonic()
+        self.touched = self.log.steady()
         if not events:
             return
         self.log.hold(self)
-        self.last_event_at = self.log.now()
+        self.last_event_s = self.touched
         self.happened_at = events[-1].at
         decisive: list[tuple[int, ev.Event]] = []
         for index, (event, draft) in enumerate(zip(events, drafts, strict=True)):
             seq = first + index
-            frame = self.log.frame(seq, draft.type, ev.with_seq(seq, draft.body))
-            self._tail.append((seq, frame))
-            self._tail_bytes += len(frame)
+            if len(draft.body) < TAIL_BYTES:
+                self._tail.add(seq, self.log.frame(seq, draft.type, ev.with_seq(seq, draft.body)))
+            else:
+                # It would fill the tail alone. Whoever wants it reads it.
+                self._tail.clear()
+                self.huge_seq = seq if len(draft.body) > HUGE_BYTES else self.huge_seq
             if isinstance(event, ev.UserMessage) and event.turn != self.view.turn:
                 self.view = TurnView(event.turn)
             elif isinstance(event, ev.HistoryChanged) and self.state.turn is None:
@@ -208,13 +209,11 @@ class Journal:
                 self.decided_seq = seq
                 decisive.append((seq, event))
         self.last_seq = first + len(events) - 1
-        while self._tail_bytes > TAIL_BYTES or len(self._tail) > TAIL_FRAMES:
-            self._tail_bytes -= len(self._tail.popleft()[1])
         self._tell(decisive)
+        self._note_size()
 
     def _tell(self, decisive: list[tuple[int, ev.Event]]) -> None:
         """There is more for everybody who watches, and these for who carries them out."""
-        self._joins.clear()
         for viewer in list(self.viewers):
             viewer.wake()
         if decisive and self.follower is not None:
@@ -234,43 +233,31 @@ class Journal:
     def drop_frames(self) -> None:
         """Whoever wants these reads them."""
         self._tail.clear()
-        self._tail_bytes = 0
-        self._joins.clear()
         self._snapshot = None
 
     # Reading -----------------------------------------------------------------------------------------------------
 
     def holds(self, position: int) -> bool:
         """Whether everything after `position` is in the tail."""
-        if position == self.last_seq:
-            return True
-        return bool(self._tail) and self._tail[0][0] - 1 <= position < self.last_seq
+        return self._tail.holds(position, self.last_seq)
 
     def frames_after(self, position: int) -> bytes | None:
         """Everything after `position` as one piece shared by all who are there; None if the tail no longer has it."""
-        if position == self.last_seq:
-            return b""
-        joined = self._joins.get(position)
-        if joined is None:
-            if not self.holds(position):
-                return None
-            pieces: list[bytes] = []
-            for seq, frame in reversed(self._tail):
-                if seq <= position:
-                    break
-                pieces.append(frame)
-            pieces.reverse()
-            joined = b"".join(pieces)
-            if len(self._joins) == JOINS_MAX:
-                del self._joins[next(iter(self._joins))]
-            self._joins[position] = joined
-        return joined
+        if not self.holds(position):
+            return None
+        return b"" if position == self.last_seq else self._tail.after(position)
 
     def frames_since(self, position: int) -> list[tuple[int, bytes]] | None:
         """The same as single frames with their numbers."""
-        if position < 0 or not self.holds(position):
-            return None
-        return [entry for entry in self._tail if entry[0] > position]
+        return self._tail.since(position) if position >= 0 and self.holds(position) else None
+
+    def _note_size(self) -> None:
+        self.log.recent.note(self.state.id, self.size)
+
+    @property
+    def size(self) -> int:
+        """How many bytes are kept for viewers, about."""
+        return self._tail.size + self.view.size + (len(self._snapshot[1]) if self._snapshot is not None else 0)
 
     async def snapshot_frame(self) -> tuple[int, bytes]:
         """(seq, frame): everything that a viewer needs to begin. Made once per position."""
@@ -289,7 +276,9 @@ class Journal:
             if seq != self.last_seq:
                 return await self.snapshot_frame()
             body = _json.encode(snapshot(self.state, view, seq, turns, self.log.stamp(), self.happened_at))
-            self._snapshot = (seq, self.log.frame(seq, "snapshot", body))
+            made = self._snapshot = (seq, self.log.frame(seq, "snapshot", body))
+            self._note_size()
+            return made
         return self._snapshot
 
     @property
@@ -302,7 +291,7 @@ class Log:
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time, wakeups: Wakeups | None = None) -> None:
         self.store = store
-        self.now = clock
+        self.now, self.steady = clock, time.monotonic
         self.generation = 0
         self.epoch = 0
         self.given_twice: set[tuple[str, str]] = set()
@@ -311,8 +300,10 @@ class Log:
         self.journals: dict[str, Journal] = {}
         self._let_go: weakref.WeakValueDictionary[str, Journal] = weakref.WeakValueDictionary()
         """Those that somebody may still hold: two of one session would not hear of each other."""
+        self.recent = Recent(self._shrink)
         self.change_watchers: set[Viewer] = set()
         self.erased = Erased()
+        self.quarantine = Quarantine()
         self.wakeups = wakeups or LocalWakeups()
         self.wakeups.listen(self._changed)
         self.on_turn_ended: Callable[[str, int], None] = lambda session_id, began_after: None
@@ -321,8 +312,7 @@ class Log:
 
     def stamp(self) -> str:
         """The time as it is written. Only its milliseconds are new each time: making all of it costs ten times more."""
-        now = self.now()
-        second = int(now)
+        second = int(now := self.now())
         if second != self._stamped_second:
             self._stamped_second, self._stamped = second, stamp(second)[:-4]
         return f"{self._stamped}{int((now - second) * 1000):03d}Z"
@@ -356,10 +346,12 @@ class Log:
 
     async def open(self, session_id: str) -> Journal:
         """The session's journal, read from the store if it is not in memory."""
+        if session_id in self.erased.under_way:
+            raise Refused("not_found", f"Session {session_id} is being erased.")
         journal = self.journals.get(session_id) or self._let_go.get(session_id)
         if journal is not None:
             self.hold(journal)
-            journal.touched = time.monotonic()
+            journal.touched = self.steady()
             return journal
         task = self._loading.get(session_id)
         if task is None:
@@ -377,14 +369,15 @@ class Log:
     def forget(self, session_id: str) -> None:
         self.journals.pop(session_id, None)
         self._let_go.pop(session_id, None)
+        self.recent.forget(session_id)
         self.erased.add(session_id)
         self.wakeups.announce(session_id)
 
     async def _load_into_memory(self, session_id: str) -> Journal | None:
         try:
-            journal = await self.load(session_id)
-            if journal is not None:
+            if (journal := await self.quarantine.guard(session_id, self.load(session_id))) is not None:
                 self.journals[session_id] = journal
+                journal._note_size()
             return journal
         finally:
             del self._loading[session_id]
@@ -397,11 +390,9 @@ class Log:
         if journal.view.turn is None:
             return journal
         async for batch in batches(self.store, session_id, journal.state.turn_after_seq, record.last_seq):
-            for row in batch:
-                if row.turn == journal.view.turn:
-                    event = ev.decode(row.body)
-                    journal.view.fold(event)
-                    journal.happened_at = max(journal.happened_at, event.at)
+            for event in (ev.decode(row.body) for row in batch if row.turn == journal.view.turn):
+                journal.view.fold(event)
+                journal.happened_at = max(journal.happened_at, event.at)
         return journal
 
     async def view_of(self, session_id: str, turn: int, upto: int) -> TurnView:
@@ -438,10 +429,18 @@ class Log:
 
     def evict(self, idle_for_s: float) -> None:
         """Let go of journals that nobody needs: an idle session costs no memory."""
-        limit = time.monotonic() - idle_for_s
+        limit = self.steady() - idle_for_s
         for session_id, journal in list(self.journals.items()):
             if journal.idle and journal.touched < limit:
-                journal.drop_frames()
+                self._shrink(session_id)
+                self.recent.forget(session_id)
+
+    def _shrink(self, session_id: str) -> None:
+        """Keep as little of a session as its users need."""
+        journal = self.journals.get(session_id)
+        if journal is not None:
+            journal.drop_frames()
+            if journal.idle:
                 self._let_go[session_id] = self.journals.pop(session_id)
 
     async def settle(self) -> None:

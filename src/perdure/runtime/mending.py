@@ -8,10 +8,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from perdure.core.errors import Fenced, StoreError
+from perdure.core.errors import Fenced, StoreDamaged, StoreError
 from perdure.core.observations import AgentExited
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
+from perdure.runtime.launch import LaunchDamaged
 
 if TYPE_CHECKING:
     from perdure.runtime.runner import Runner
@@ -41,6 +42,12 @@ class Mending:
             except Fenced:
                 runner.host.fenced()
                 return False
+            except StoreDamaged as damage:
+                self.set_aside(damage)
+                return False
+            except LaunchDamaged as damage:
+                runner.damage = str(damage)
+                return True
             except StoreError as again:
                 error = again
         return False
@@ -59,6 +66,31 @@ class Mending:
         except Exception:
             logger.exception("the runner of session %s can't go on", runner.journal.state.id)
             return False
+
+    async def lose(self, damage: LaunchDamaged) -> None:
+        """A file of the launch is gone. Its turn fails with what it has said, and the rest of its folder is kept."""
+        runner, attachment = self._runner, self._runner.attachment
+        if attachment is None:
+            return
+        if attachment.launch is not None:
+            attachment.launch.kill_keeper()
+        await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
+        try:
+            await runner.record_exit(attachment, AgentExited(how="lost", error=str(damage)), str(damage))
+        except StoreError as error:
+            # It is found again when the store is back.
+            runner.damage = str(damage)
+            await self.wait_for_store(error)
+
+    def set_aside(self, damage: StoreDamaged) -> None:
+        """What is stored of the session can't be read or added to. Its agent is left to its keeper, which ends it."""
+        runner, session_id = self._runner, self._runner.journal.state.id
+        runner.host.log.quarantine.add("session", session_id, session_id, str(damage))
+        if runner.attachment is not None and runner.attachment.launch is not None:
+            # Others in the process must not wait for this one.
+            runner.host.sharing.leave(runner.attachment)
+            runner.attachment.launch.close()
+        runner.host.dropped(runner)
 
     async def abandon(self) -> None:
         """Nothing helps: the process is ended, so that the session's next message gets another one."""

@@ -1,5 +1,5 @@
 """How long one process may take to open its session and to stop, and what is done when it takes longer. Only time is
-compared here.
+compared here, always of the steady clock: one that is set back must not make a person wait for hours.
 
 Above: the runner, which does it. Below: nothing but the session's state and the settings.
 """
@@ -7,7 +7,6 @@ Above: the runner, which does it. Below: nothing but the session's state and the
 from typing import Literal
 
 from perdure.config import ServerSettings
-from perdure.core.clock import seconds
 from perdure.core.state import Session
 
 CANCEL_AGAIN_S = 1.0
@@ -24,6 +23,8 @@ class Patience:
         self.kill_reason: str | None = None
         self._killed_at: float | None = None
         self._given_up = False
+        self._abort: tuple[str, float] = ("", 0.0)
+        """The request to stop that is waited for, and when it was first seen."""
 
     def kill(self, now: float, reason: str | None = None) -> None:
         """It is being ended, for this reason if it is not because the turn was asked to stop."""
@@ -55,7 +56,9 @@ class Patience:
             return max(0.0, self._killed_at + graces_s - now) + MARGIN_S
         if state.phase == "aborting" and state.abort_requested_at is not None and state.turn is not None:
             target = settings.abort_grace_s if self.cancelled_again else min(CANCEL_AGAIN_S, settings.abort_grace_s)
-            return max(0.0, seconds(state.abort_requested_at) + target - now) + MARGIN_S
+            if self._abort[0] != state.abort_requested_at:
+                self._abort = (state.abort_requested_at, now)
+            return max(0.0, self._abort[1] + target - now) + MARGIN_S
         if state.attached is not None and not state.attached.opened and settings.start_timeout_s:
             return max(0.0, self._since + settings.start_timeout_s - now) + MARGIN_S
         return None

@@ -3,8 +3,8 @@
 Above: the host sweeps dead launches at start and before a relaunch; `explain` shows a session's tree. Below: /proc.
 
 Every process of a launch carries `PERDURE_LAUNCH=<id>` in its environment, so it is found even when it left the
-session, the group and the parent that started it. A process that scrubs its environment can't be found this way;
-while its keeper lives, the keeper ends it as a descendant.
+session, the group and the parent that started it. A process that scrubs its environment is found by its control group,
+where launches have one (cgroups.py); elsewhere only its keeper, while that lives, ends it as a descendant.
 
 This is deliberately not how a living launch is ended: that is the keeper's work. Where there is no /proc no mark can
 be read: `can_see_marks()` says so, nothing is found, and nothing is ended. Trees are then read with `ps`.
@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
+from perdure.runtime.cgroups import launch_in
 from perdure.runtime.keeper import MARK
 
 KILL_WAIT_S = 5.0
@@ -45,15 +46,15 @@ def can_see_marks() -> bool:
 
 
 def mark_of(pid: int) -> str | None:
-    """The launch that a living process belongs to."""
+    """The launch that a living process belongs to, by its environment or by its control group."""
     try:
         environ = b"\0" + (_PROC / str(pid) / "environ").read_bytes()
+        start = environ.find(_MARK_BYTES)
+        if start >= 0:
+            return os.fsdecode(environ[start + len(_MARK_BYTES) :].split(b"\0", 1)[0])
+        return launch_in((_PROC / str(pid) / "cgroup").read_bytes())
     except OSError:
         return None
-    start = environ.find(_MARK_BYTES)
-    if start < 0:
-        return None
-    return os.fsdecode(environ[start + len(_MARK_BYTES) :].split(b"\0", 1)[0])
 
 
 def marked_all() -> dict[str, list[int]]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.config import Limits, ProjectOptions, ProjectSettings
-from perdure.core.errors import Refused
+from perdure.core.errors import UNREADABLE, Refused
 from perdure.core.permissions import Rule
 from perdure.stores.base import Store
 
@@ -24,9 +24,15 @@ class Projects:
         # One change at a time: each looks at what is there, and then waits for the store.
         self._changing = asyncio.Lock()
 
-    async def load(self) -> None:
+    async def load(self) -> dict[str, str]:
+        """Those that were made over the API; what is wrong with each that can't be read, and so is not there."""
+        damaged = {}
         for key, body in (await self._store.documents("project")).items():
-            self._made[key] = msgspec.json.decode(body, type=ProjectSettings)
+            try:
+                self._made[key] = msgspec.json.decode(body, type=ProjectSettings)
+            except UNREADABLE as error:
+                damaged[key] = str(error)
+        return damaged
 
     def all(self) -> dict[str, ProjectSettings]:
         return {**self._made, **self._configured}
@@ -106,7 +112,8 @@ class Projects:
             (key, sorted(shown["options"][key])) for key in ("env", "mcp_servers") if key in shown["options"]
         )
         shown["permissions"] = [msgspec.to_builtins(rule) for rule in settings.permissions]
-        return {"id": identity, **shown, "active_session_id": active_session_id}
+        # Under both names: TeamHQ's programs read the second.
+        return {"id": identity, **shown, "active_session_id": active_session_id, "activeSessionId": active_session_id}
 
     async def _put(self, identity: str, settings: ProjectSettings) -> None:
         await self._store.put_document("project", identity, msgspec.json.encode(settings))

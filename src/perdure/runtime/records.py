@@ -15,6 +15,9 @@ from perdure.core.state import Session, Turn
 from perdure.core.view import TextPart, TurnView, public_session, public_turn
 from perdure.stores.base import Listed, Phrase, Spent, TurnRow
 
+MAX_PHRASE_CHARS = 1024 * 1024
+"""Of what an agent says in one turn, the last so many characters can be searched for."""
+
 _json = msgspec.json.Encoder()
 
 
@@ -28,12 +31,12 @@ def beside(decision: Decision, view: TurnView, last_turn: int) -> Beside:
     """What the decision's events change in the records. `view` and `last_turn` are as they were before them."""
     phrases: list[Phrase] = []
     hidden = None
-    turn, said = view.turn, view.text()
+    turn, said, said_bytes = view.turn, view.text(), 0
     sizes = {view.turn: _size(view.message["text"]) if view.message else 0}
     for event in decision.events:
         if isinstance(event, ev.UserMessage):
             if event.turn != turn:
-                turn, said = event.turn, ""
+                turn, said, said_bytes = event.turn, "", 0
             sizes[event.turn] = _size(event.text)
             phrases.append(Phrase(event.turn or 0, "user", event.text))
         elif isinstance(event, ev.Title):
@@ -45,10 +48,14 @@ def beside(decision: Decision, view: TurnView, last_turn: int) -> Beside:
         elif isinstance(event, ev.HistoryChanged) and event.turn is not None:
             hidden = (event.turn, last_turn)
         elif isinstance(event, ev.AssistantText) and turn == event.turn:
-            said += event.delta
+            said += event.delta[-MAX_PHRASE_CHARS:]
+            if len(said) > 2 * MAX_PHRASE_CHARS:
+                said_bytes += _size(said[:-MAX_PHRASE_CHARS])
+                said = said[-MAX_PHRASE_CHARS:]
+            said_bytes += _size(event.delta[:-MAX_PHRASE_CHARS])
         elif isinstance(event, ev.TurnEnd) and turn == event.turn and said:
-            sizes[turn] = sizes.get(turn, 0) + _size(said)
-            phrases.append(Phrase(event.turn or 0, "assistant", said))
+            sizes[turn] = sizes.get(turn, 0) + said_bytes + _size(said)
+            phrases.append(Phrase(event.turn or 0, "assistant", said[-MAX_PHRASE_CHARS:]))
     rows = []
     for changed in decision.turns.values():
         over = decision.counted and changed.ended_at is not None
@@ -58,7 +65,7 @@ def beside(decision: Decision, view: TurnView, last_turn: int) -> Beside:
 
 
 def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _spent(turn: Turn, said_bytes: int) -> Spent:
@@ -116,7 +123,7 @@ def last_line(view: TurnView, events: Iterable[ev.Event]) -> str:
             size += len(pieces[0][2])
     for event in events:
         if isinstance(event, ev.AssistantText):
-            pieces.append((event.turn, event.block, event.delta))
+            pieces.append((event.turn, event.block, event.delta[-4 * LAST_LINE_CHARS :]))
         elif isinstance(event, ev.HistoryChanged) and event.change != "edit":
             # What is taken back was not said.
             pieces = [piece for piece in pieces if (piece[0] or 0) < (event.turn or 0)]

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.decision import Decision
-from perdure.core.errors import Fenced, Refused, StoreError, StoreFull
+from perdure.core.errors import Fenced, Refused, StoreDamaged, StoreError, StoreFull
 from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
 from perdure.core.observe import deltas_only, observe
 from perdure.core.session import decide
 from perdure.core.state import Session
-from perdure.drivers.base import LAUNCH_FOLDER, CancelTurn, Command, SendPrompt
+from perdure.drivers.base import CancelTurn, Command, SendPrompt
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
-from perdure.runtime.launch import Launch, LaunchSpec
+from perdure.runtime.launch import Launch, LaunchDamaged
 from perdure.runtime.log import Journal
 from perdure.runtime.mending import Mending
 from perdure.runtime.patience import Patience
 from perdure.runtime.reading import batches
-from perdure.runtime.starting import not_ready_yet, plan_start
+from perdure.runtime.starting import launch_spec, not_ready_yet, plan_start
 
 if TYPE_CHECKING:
     from perdure.runtime.host import Host
@@ -47,13 +47,14 @@ class Runner:
         self.host = host
         self.journal = journal
         self.attachment: Attachment | None = None
-        self.silence_reported_at = 0.0
+        self.silence_reported_s = 0.0
         self._todo: list[tuple[int, ev.Event]] = []
         self._wakeup = asyncio.Event()
         self._prewarm = prewarm
         self._closed = False
+        self.damage: str | None = None
         self.stopping = False
-        self._patience = Patience(host.settings, host.log.now())
+        self._patience = Patience(host.settings, host.log.steady())
         self._mending = Mending(self)
         self._long_orphan = False
         self._orders = host.orders(journal)
@@ -82,7 +83,7 @@ class Runner:
     def kill(self, reason: str) -> None:
         """End the process at once, whatever it does; the turn ends with what it has said."""
         if self.attachment is not None:
-            self._patience.kill(self.host.log.now(), reason)
+            self._patience.kill(self.host.log.steady(), reason)
             self._end(self.attachment)
             self._wakeup.set()
 
@@ -92,10 +93,17 @@ class Runner:
         if attachment.launch is not None:
             attachment.launch.end(0, self.host.settings.term_grace_s)
 
+    def look_after(self) -> None:
+        """Whether somebody has removed a file of the launch: then nothing more would ever come of it."""
+        launch = self.attachment.launch if self.attachment is not None else None
+        if launch is not None and (damage := launch.missing()) is not None:
+            self.damage = damage
+            self._wakeup.set()
+
     async def recover(self, attachment: Attachment) -> None:
         """Go on with a launch that an earlier server started."""
         self.attachment, self._todo = attachment, []
-        self._patience = Patience(self.host.settings, self.host.log.now())
+        self._patience = Patience(self.host.settings, self.host.log.steady())
         state = self.journal.state
         self._long_orphan = bool(state.prompts)
         attachment.prompt_mark = None if state.working else (0, -1)
@@ -124,6 +132,11 @@ class Runner:
             except StoreFull:
                 # Comes this far only while the server stops: what was not stored is read again by the next one.
                 return
+            except LaunchDamaged as damage:
+                await self._mending.lose(damage)
+            except StoreDamaged as damage:
+                self._mending.set_aside(damage)
+                return
             except StoreError as error:
                 if not await self._mending.wait_for_store(error):
                     return
@@ -141,7 +154,7 @@ class Runner:
             if self.attachment is None and not self.journal.state.working and not self.stopping:
                 self.host.dropped(self)
                 return
-            wait_s = self._patience.wait_s(self.journal.state, self.host.log.now()) if self.attachment else None
+            wait_s = self._patience.wait_s(self.journal.state, self.host.log.steady()) if self.attachment else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wakeup.wait()
@@ -164,6 +177,9 @@ class Runner:
             else:
                 await self._launch()
             return True
+        if self.damage is not None:
+            damage, self.damage = self.damage, None
+            raise LaunchDamaged(damage)
         if self._todo:
             await self._perform_next(attachment)
             return True
@@ -333,7 +349,7 @@ class Runner:
                     raise
                 return
             self.attachment = attachment
-            self._patience, self._long_orphan = Patience(self.host.settings, self.host.log.now()), False
+            self._patience, self._long_orphan = Patience(self.host.settings, self.host.log.steady()), False
             self._notice(start.told)
             if attachment.launch is None:
                 await self._spawn(attachment, start.command, start.lines)
@@ -343,14 +359,7 @@ class Runner:
                 attachment.phase = "live"
 
     async def _spawn(self, attachment: Attachment, command: Command, lines: list[bytes]) -> None:
-        folder = f"{self.host.launches_root / attachment.launch_id}/"
-        spec = LaunchSpec(
-            launch_id=attachment.launch_id,
-            argv=[part.replace(LAUNCH_FOLDER, folder, 1) if command.files else part for part in command.argv],
-            env={**command.env, **self.host.environment(self.journal.state, attachment.agent)},
-            cwd=self.journal.state.workdir,
-            limits=self.host.launch_limits(),
-        )
+        spec = launch_spec(self.host, self.journal.state, attachment, command)
         async with self.host.spawning:
             while attachment.launch is None:
                 try:
@@ -393,34 +402,27 @@ class Runner:
             pass
         if found is None:
             await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
-        how: Any = "lost" if found is None else self._patience.kill_reason or found.how
-        in_fed = found.in_fed if found is not None else None
-        fact = AgentExited(
-            how=how,
-            exit_code=found.exit_code if found is not None else None,
-            signal=found.signal if found is not None else None,
-            error=found.error if found is not None else None,
-            stderr=launch.stderr_tail() if launch is not None else "",
-            delivered=how != "stuck" and attachment.delivered(self.journal.state, in_fed),
-            input_bytes=attachment.conversation.prompt_bytes,
-        )
-        await self.record_exit(attachment, fact)
+        await self.record_exit(attachment, attachment.ended(self.journal.state, found, self._patience.kill_reason))
 
-    async def record_exit(self, attachment: Attachment, fact: AgentExited) -> None:
+    async def record_exit(self, attachment: Attachment, fact: AgentExited, damage: str = "") -> None:
+        row = attachment.checkpoint([])
         attachment.phase = "gone"
         await self._commit(attachment, [fact], [])
         # The keeper says its last word a moment before it is gone. A folder that stays is swept at the next start.
         last = self.host.sharing.leave(attachment, over=True)
-        if attachment.launch is not None:
-            if last and await attachment.launch.wait_gone(GONE_TIMEOUT_S):
-                attachment.launch.forget()
-            attachment.launch.close()
-        self.attachment = None
+        launch = attachment.launch or Launch(self.host.launches_root / attachment.launch_id)
+        gone = last and await launch.wait_gone(GONE_TIMEOUT_S)
+        if gone and damage:
+            self.host.log.quarantine.set_aside(row, launch, damage)
+        elif gone:
+            launch.forget()
+        launch.close()
+        self.attachment, self.damage = None, None
         self._todo.clear()
 
     def _let_go(self, attachment: Attachment) -> None:
         """The session no longer wants this process: it winds down by itself, and can't touch the session."""
-        self.attachment = None
+        self.attachment, self.damage = None, None
         self._todo.clear()
         self._closed = False
         self.host.retiring.begin(attachment)
@@ -430,7 +432,7 @@ class Runner:
     async def _escalate(self, attachment: Attachment) -> bool:
         """An agent that does not stop when asked is asked again, then made to; one that never opens likewise. A keeper
         that hangs can't do it, and is ended with its agent."""
-        state, now = self.journal.state, self.host.log.now()
+        state, now = self.journal.state, self.host.log.steady()
         if attachment.launch is None or not self._patience.is_over(state, now):
             attachment.behind = None
             return False

@@ -17,26 +17,31 @@ import msgspec
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
-from perdure.core.clock import seconds, stamp
 from perdure.core.decision import Decision
-from perdure.core.errors import Conflict, Refused, StoreError, StoreFull
+from perdure.core.errors import UNREADABLE, Conflict, Refused, StoreError, StoreFull
 from perdure.core.permissions import Rule
 from perdure.core.session import create, decide
 from perdure.core.view import public_prompt, public_queue, public_session, public_turn
 from perdure.runtime import listing, processes, spending
+from perdure.runtime.configuring import Configuring
+from perdure.runtime.eraser import Eraser
+from perdure.runtime.filters import checked
 from perdure.runtime.histories import Histories
 from perdure.runtime.host import Host
 from perdure.runtime.imports import Import, Imports
 from perdure.runtime.log import Journal, digest
 from perdure.runtime.outgoing import Outgoing, Slip, resubmission, submission
 from perdure.runtime.reading import READ_BYTES
+from perdure.runtime.records import last_line, waiting_for
 from perdure.runtime.vitals import vitals
+from perdure.runtime.waiting import until, warmed_up
 from perdure.runtime.workspaces import Workspaces
-from perdure.stores.base import Query, Receipt, Store, Stored
+from perdure.stores.base import Found, Query, Receipt, Store, Stored
 
-__all__ = ["Import", "Opening", "Outgoing", "Query", "Sessions", "Store", "Stored", "new_id"]
+__all__ = ["Import", "Opening", "Outgoing", "Query", "Sessions", "Store", "Stored", "new_id", "until", "warmed_up"]
 
 MAX_TITLE_CHARS = 500
+WAITS_FOR_ROOM = "The disk is full. Its agent waits, and goes on when there is room."
 DISK_IS_FULL = "The disk is full. Make room and try again; nothing was kept."
 
 
@@ -67,8 +72,10 @@ class Sessions:
         self.agents = host.agents
         self.projects = host.projects
         self.workspaces = Workspaces(workspaces, self.log.store, self.projects)
+        self.eraser = Eraser(host, self.workspaces, workspaces.parent)
         self.histories = Histories(self)
         self.imports = Imports(self)
+        self.configuring = Configuring(self)
 
     # Making and finding ------------------------------------------------------------------------------------------
 
@@ -106,10 +113,10 @@ class Sessions:
         )
         made = False
         try:
-            async with self.host.slots.taken(session_id, project, workdir):
+            async with self.host.slots.taken(session_id, project, workdir, turn=message is not None) as free:
                 made = given is None and self.workspaces.make(session_id)
                 journal, answer = await self.log.shielded(self._begin(command, message))
-                if message is None:
+                if message is None and free:
                     self.host.prewarm(journal, asked=opening.warm)
                 return journal, answer
         except (Refused, StoreError) as error:
@@ -164,7 +171,7 @@ class Sessions:
         rows = await self.log.store.read_turns(session_id)
         shown = public_session(journal.state, journal.last_seq)
         # A long session has many turns: their JSON is passed on as it is kept.
-        turns: list[Any] = [msgspec.Raw(row.public) for row in rows]
+        turns: list[Any] = [msgspec.json.decode(row.public, type=msgspec.Raw) for row in rows]
         current = journal.state.turn
         if current is not None and rows and rows[-1].turn == current.turn:
             turns[-1] = public_turn(current)
@@ -172,14 +179,29 @@ class Sessions:
         return shown
 
     async def search(self, query: Query) -> tuple[list[dict[str, Any]], str | None]:
-        page = await self.log.store.list_sessions(query)
+        page = await self.log.store.list_sessions(checked(query))
         shown = []
         for found in page.found:
-            entry = msgspec.json.decode(found.public)
+            entry = await self._listed(found)
+            if entry is None:
+                continue
             if found.snippet is not None:
                 entry.update(snippet=found.snippet, snippet_turn=found.snippet_turn)
             shown.append(entry)
         return shown, page.next_cursor
+
+    async def _listed(self, found: Found) -> dict[str, Any] | None:
+        """A session as lists show it; made again where what was kept of it for lists is damaged."""
+        if found.session_id in self.log.erased.under_way:
+            return None
+        try:
+            return msgspec.json.decode(found.public, type=dict[str, Any])
+        except UNREADABLE:
+            journal = await self.host.readable(found)
+        if journal is None:
+            return None
+        beside = {"last_line": last_line(journal.view, ()), "waiting_for": waiting_for(journal.state)}
+        return {**public_session(journal.state, journal.last_seq), **beside}
 
     async def usage(self, group_by: str, named: dict[str, str]) -> dict[str, Any]:
         return await spending.usage(self.log.store, group_by, named)
@@ -206,7 +228,7 @@ class Sessions:
                 return self._replay(earlier, message)
         if message.agent is not None:
             self.agents.settings(message.agent)
-        room: contextlib.AbstractAsyncContextManager[None] = contextlib.nullcontext()
+        room: contextlib.AbstractAsyncContextManager[Any] = contextlib.nullcontext()
         if journal.state.phase == "idle":
             await self.agents.ready(message.agent or journal.state.agent)
             room = self.host.slots.taken(session_id, journal.state.project, journal.state.workdir)
@@ -280,30 +302,29 @@ class Sessions:
 
     async def end(self, session_id: str, status: Literal["completed", "stopped"], reason: str) -> dict[str, Any]:
         """Stop or close. Ending twice is harmless."""
+        await self._end(session_id, cmd.EndSession(status, reason))
+        return await self.get(session_id)
+
+    async def _end(self, session_id: str, command: cmd.EndSession) -> None:
         journal = await self.log.open(session_id)
         if journal.state.phase != "ended":
             try:
-                await self.do(session_id, cmd.EndSession(status, reason))
+                await self.do(session_id, command)
             except Refused as refusal:
                 if refusal.code != "session_ended":
                     raise
-        return await self.get(session_id)
 
     async def erase(self, session_id: str) -> None:
-        """Close, then forget everything."""
-        await self.end(session_id, "completed", "purged")
+        """Close, then forget everything. One that is damaged can't be closed, and is forgotten as it is."""
+        if session_id in self.log.quarantine:
+            await self.log.shielded(self.eraser.erase(session_id, str(self.workspaces.of(session_id))))
+            return
+        await self._end(session_id, cmd.EndSession("completed", "purged"))
         journal = await self.log.open(session_id)
         await self.host.let_go(session_id)
         for viewer in list(journal.viewers):
             viewer.wake()
-        await self.log.shielded(self._forget(journal))
-
-    async def _forget(self, journal: Journal) -> None:
-        session_id = journal.state.id
-        await self.log.store.erase(session_id, self.log.generation)
-        self.log.forget(session_id)
-        await self.workspaces.erase(session_id, journal.state.workdir)
-        await asyncio.to_thread(self.host.enclosures.erase, session_id)
+        await self.log.shielded(self.eraser.erase(session_id, journal.state.workdir))
 
     # Prompts and settings --------------------------------------------------------------------------------------------
 
@@ -322,8 +343,7 @@ class Sessions:
         }
 
     async def configure(self, session_id: str, config_id: str, value: Any) -> dict[str, Any]:
-        journal = await self.do(session_id, cmd.SetConfig(config_id, value))
-        return {"status": "ok", "config_options": journal.state.config_options or []}
+        return await self.configuring.set(session_id, config_id, value)
 
     async def update(self, session_id: str, command: cmd.UpdateSession) -> dict[str, Any]:
         if command.title is not None and len(command.title) > MAX_TITLE_CHARS:
@@ -363,40 +383,21 @@ class Sessions:
         state = journal.state
         rows = await self.log.store.read(session_id, max(0, journal.last_seq - 1), limit=1)
         pid = state.attached.pid if state.attached else None
+        timers = self.host.clocks.left(journal)
         return {
             "session_id": session_id,
             "state": state.state,
             "status": state.status,
-            "why": why(state),
+            "why": WAITS_FOR_ROOM if state.working and self.host.is_disk_full else why(state),
             "last_event": {"seq": rows[-1].seq, "type": rows[-1].type, **_when(rows[-1])} if rows else None,
-            "quiet_for_s": round(self.log.now() - journal.last_event_at, 1),
+            "quiet_for_s": round(self.log.steady() - journal.last_event_s, 1),
             "processes": [msgspec.to_builtins(process) for process in processes.describe_tree(pid)] if pid else [],
             "open_tools": state.turn.open_tools if state.turn and state.working else [],
             "prompts": [public_prompt(prompt) for prompt in state.prompts.values()],
             "queue_length": len(state.queue),
-            "next_timer": self._next_timer(journal),
+            "next_timer": timers[0] if timers else None,
+            "timers": timers,
         }
-
-    def _next_timer(self, journal: Journal) -> dict[str, Any] | None:
-        state, limits = journal.state, self.host.limits(journal.state.project, journal.state.limits)
-        timers: list[tuple[float, str]] = []
-        if state.prompts or state.phase == "ended":
-            return None
-        if state.working and state.turn is not None:
-            if limits.turn_timeout_s:
-                paused = state.turn.paused_ms / 1000
-                timers.append((seconds(state.turn.started_at) + paused + limits.turn_timeout_s, "turn_timeout"))
-            if limits.silence_s and not state.turn.open_tools:
-                timers.append((journal.last_event_at + limits.silence_s, "silence"))
-        elif state.attached is not None:
-            if limits.idle_timeout_s:
-                timers.append((seconds(state.last_active_at) + limits.idle_timeout_s, "idle_timeout"))
-            if limits.lifetime_s:
-                timers.append((seconds(state.attached.since) + limits.lifetime_s, "lifetime"))
-        if not timers:
-            return None
-        at, name = min(timers)
-        return {"timer": name, "at": stamp(at), "in_s": round(max(0.0, at - self.log.now()), 1)}
 
 
 def why(state: st.Session) -> str:

@@ -1,7 +1,8 @@
-"""How many agents may run at once, on the server and in each project, and what happens when all slots are taken (S12).
+"""How many turns may run at once, on the server and in each project, and what happens when all slots are taken (S12).
 
-Above: the verbs and the clocks, which take a slot before a turn begins. Below: the host's runners. An idle process
-makes room by being suspended; where turns run in all slots the new one is refused, or the oldest session is ended.
+Above: the verbs and the clocks, which take a slot before a turn begins. Below: the host's runners; core/slots.py says
+who takes one. An idle process makes room by being suspended. Where all slots are taken, the new turn is refused, or
+the sessions that were active longest ago are ended.
 """
 
 import contextlib
@@ -10,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from perdure.config import Limits
 from perdure.core import commands as cmd
-from perdure.core import state as st
-from perdure.core.errors import Refused
+from perdure.core.slots import Taker, can_be_suspended, no_slot, takes_slot
 from perdure.runtime.log import Journal
 
 if TYPE_CHECKING:
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 
 class _Reservation:
-    """A turn that is about to begin."""
+    """A turn that is about to begin, or a session that is about to be made without one."""
 
-    def __init__(self, session_id: str, project: str | None, workdir: str) -> None:
+    def __init__(self, session_id: str, project: str | None, workdir: str, *, turn: bool) -> None:
         self.session_id = session_id
-        self.place = project or workdir
-        self._where = (project, workdir)
+        self.project = project
+        self.turn = turn
+        self._workdir = workdir
 
     def shares(self, runner: "Runner") -> bool:
         """Whether its process may serve this turn too, so that it takes no place of its own."""
         state, attachment = runner.journal.state, runner.attachment
         shared = attachment is not None and attachment.shared is not None
-        return shared and (state.project, state.workdir) == self._where
+        return shared and (state.project, state.workdir) == (self.project, self._workdir)
 
 
 class Slots:
@@ -40,73 +41,97 @@ class Slots:
         self._reserved: list[_Reservation] = []
 
     @contextlib.asynccontextmanager
-    async def taken(self, session_id: str, project: str | None, workdir: str) -> AsyncIterator[None]:
-        """A slot for the turn that is begun inside. Raises Refused. Of those that come at once the first is first."""
-        mine = _Reservation(session_id, project, workdir)
+    async def taken(
+        self, session_id: str, project: str | None, workdir: str, *, turn: bool = True
+    ) -> AsyncIterator[bool]:
+        """A slot for the turn that is begun inside. Of those that come at once the first is first. Raises Refused.
+
+        A session that is made without a `turn` needs one only where idle sessions count; the value says whether there
+        is one, so that its process may be started ahead."""
+        mine = _Reservation(session_id, project, workdir, turn=turn)
         self._reserved.append(mine)
         try:
-            limits = self._host.limits(project, {})
-            settings = self._host.settings
-            for limit, place in ((settings.slots, None), (settings.project_slots, mine.place)):
-                if limit:
-                    await self._make_room(limit, place, mine, limits)
-            yield
+            settings, slots, free = self._host.settings, self._host.config.slots, True
+            # The server's own rule for all of it: a project must not end the sessions of others.
+            if slots:
+                free = await self._make_room(slots, None, mine, self._host.limits(None, {}))
+            if settings.project_slots and project is not None:
+                limits = self._host.limits(project, {})
+                free = await self._make_room(settings.project_slots, project, mine, limits) and free
+            yield free
         finally:
             self._reserved.remove(mine)
 
-    async def _make_room(self, limit: int, place: str | None, mine: _Reservation, limits: Limits) -> None:
+    async def _make_room(self, limit: int, project: str | None, mine: _Reservation, limits: Limits) -> bool:
+        """Whether there is a slot on the server, or in this project. The one place that decides what becomes of a turn
+        for which there is none."""
+        replaces = limits.on_full == "replace"
+        # Who makes a new session is done with the old one, whether that runs, waits or is idle.
+        count_idle = bool(limits.count_idle) or replaces
+        takers = await self._takers(project, mine, count_idle=count_idle)
+        starting = self._starting(project, mine, count_idle=count_idle)
+        named = {journal.state.id: Taker(journal.state.id, journal.state.title) for journal in takers}
+        for session_id in starting:
+            named.setdefault(session_id, Taker(session_id, self._title(session_id)))
+        if len(named) >= limit:
+            if replaces:
+                oldest = sorted(takers, key=lambda journal: journal.state.last_active_at)
+                for journal in oldest[: len(named) - limit + 1]:
+                    await self._host.end_session(journal, cmd.EndSession("stopped", "replaced"))
+                return True
+            if mine.turn or count_idle:
+                raise no_slot(limit, project, list(named.values()), count_idle=count_idle)
+            return False
+        await self._suspend_idle(limit, project, mine, starting)
+        return True
+
+    async def _suspend_idle(self, limit: int, project: str | None, mine: _Reservation, starting: set[str]) -> None:
+        """No more processes than slots, besides those that wait for a person."""
         runners = self._host.runners
-        others = [
+        alone = [
             runner.journal
             for key, runner in runners.items()
-            if key != mine.session_id and place in (None, _place(runner.journal.state))
+            if key != mine.session_id
+            and project in (None, runner.journal.state.project)
+            and not runner.journal.state.prompts
+            and not mine.shares(runner)
         ]
-        before = self._reserved[: self._reserved.index(mine)]
-        waiting = {
-            other.session_id
-            for other in before
-            if other.session_id != mine.session_id
-            and not (other.session_id in runners and runners[other.session_id].journal.state.working)
-            and place in (None, other.place)
-        }
-        holders = await self._running(place, mine) if limits.count_idle else [j for j in others if j.state.working]
-        taken = len({journal.state.id for journal in holders} | waiting)
-        if taken >= limit and limits.on_full == "replace":
-            oldest = sorted(holders, key=lambda journal: journal.state.last_active_at)[: taken - limit + 1]
-            for journal in oldest:
-                await self._host.end_session(journal, cmd.EndSession("stopped", "replaced"))
-            return
-        if taken >= limit:
-            where = "The project has" if place else "The server has"
-            raise Refused(
-                "slots_full",
-                f"{where} {limit} running turn{'s' if limit > 1 else ''}, its limit. Wait for one to end, abort one, "
-                f"or raise {'project_slots' if place else 'slots'} in perdure.toml.",
-                limit_of="project" if place else "server",
-            )
-        alone = [journal for journal in others if not mine.shares(runners[journal.state.id])]
         idle = sorted(
-            (journal for journal in alone if _is_idle(journal.state) and journal.state.id not in waiting),
+            (one for one in alone if can_be_suspended(one.state) and one.state.id not in starting),
             key=lambda journal: journal.state.last_active_at,
         )
-        excess = len({journal.state.id for journal in alone} | waiting) + 1 - limit
+        excess = len({journal.state.id for journal in alone} | starting) + 1 - limit
         for journal in idle[: max(0, excess)]:
             await self._host.suspend(journal, "slot_needed")
 
-    async def _running(self, place: str | None, mine: _Reservation) -> list[Journal]:
-        """Every session that has not ended, with or without a process."""
-        found = []
-        async for entry in self._host.found(status="running", state=None):
-            journal = await self._host.log.open(entry.session_id)
-            if journal.state.id != mine.session_id and place in (None, _place(journal.state)):
-                found.append(journal)
-        return found
+    def _starting(self, project: str | None, mine: _Reservation, *, count_idle: bool) -> set[str]:
+        """Those that came before and have not begun yet."""
+        runners = self._host.runners
+        return {
+            other.session_id
+            for other in self._reserved[: self._reserved.index(mine)]
+            if other.session_id != mine.session_id
+            and (other.turn or count_idle)
+            and not (other.session_id in runners and runners[other.session_id].journal.state.working)
+            and project in (None, other.project)
+        }
 
+    async def _takers(self, project: str | None, mine: _Reservation, *, count_idle: bool) -> list[Journal]:
+        """The other sessions that take a slot; where idle ones count, also those without a process."""
+        if count_idle:
+            found = self._host.found(status="running", state=None)
+            readable = [await self._host.readable(entry) async for entry in found]
+            journals = [journal for journal in readable if journal is not None]
+        else:
+            journals = [runner.journal for runner in self._host.runners.values()]
+        return [
+            journal
+            for journal in journals
+            if journal.state.id != mine.session_id
+            and project in (None, journal.state.project)
+            and takes_slot(journal.state, count_idle=count_idle)
+        ]
 
-def _place(state: st.Session) -> str:
-    return state.project or state.workdir
-
-
-def _is_idle(state: st.Session) -> bool:
-    """Whether its process can be suspended without stopping anything."""
-    return not state.working and state.attached is not None and not state.background_tasks
+    def _title(self, session_id: str) -> str:
+        journal = self._host.log.journals.get(session_id)
+        return journal.state.title if journal is not None else ""

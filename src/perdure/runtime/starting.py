@@ -14,9 +14,9 @@ from perdure.core.observe import add_facts
 from perdure.core.session import decide
 from perdure.core.state import Session
 from perdure.drivers import DRIVERS
-from perdure.drivers.base import Command, Order, SharingDriver
+from perdure.drivers.base import LAUNCH_FOLDER, Command, Order, SharingDriver
 from perdure.runtime.attachment import Attachment
-from perdure.runtime.launch import Launch
+from perdure.runtime.launch import Launch, LaunchSpec
 from perdure.runtime.log import Journal
 from perdure.runtime.orders import Orders
 from perdure.runtime.sharing import Key, Shared
@@ -112,6 +112,18 @@ async def _give_up_shared(host: "Host", journal: Journal) -> None:
         # Refused: that turn is over.
         with contextlib.suppress(Refused):
             await journal.record(lambda state: decide(state, command, host.world(state)))
+
+
+def launch_spec(host: "Host", state: Session, attachment: Attachment, command: Command) -> LaunchSpec:
+    folder = f"{host.launches_root / attachment.launch_id}/"
+    return LaunchSpec(
+        launch_id=attachment.launch_id,
+        argv=[part.replace(LAUNCH_FOLDER, folder, 1) if command.files else part for part in command.argv],
+        env={**command.env, **host.environment(state, attachment.agent)},
+        cwd=state.workdir,
+        limits=host.launch_limits(),
+        cgroup=host.groups.make(attachment.launch_id),
+    )
 
 
 async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start:

@@ -8,6 +8,8 @@ import os
 import shutil
 from typing import Any
 
+import msgspec
+
 from perdure import __version__
 from perdure.core.clock import stamp
 from perdure.runtime import processes
@@ -27,7 +29,7 @@ async def vitals(host: Host, since: float) -> dict[str, Any]:
         "at": stamp(host.log.now()),
         "started_at": stamp(since),
         "uptime_s": round(host.log.now() - since, 1),
-        "slots": host.settings.slots,
+        "slots": host.config.slots,
         "sessions": {
             "attached": len(pids),
             "working": sum(state.working for state in states),
@@ -36,6 +38,7 @@ async def vitals(host: Host, since: float) -> dict[str, Any]:
         **measured,
         "events": newest[-1][0] if newest else 0,
         "disk_free_bytes": disk.free,
+        "damaged": [msgspec.to_builtins(damage) for damage in host.log.quarantine.all()],
     }
 
 

@@ -24,6 +24,9 @@ class Workspaces:
         self._store = store
         self._projects = projects
 
+    def of(self, session_id: str) -> Path:
+        return self._root / session_id
+
     def path(self, given: str | None, session_id: str) -> str:
         """Where a session will work. Nothing is made yet."""
         if given is None:
@@ -32,7 +35,15 @@ class Workspaces:
             raise Refused("invalid", "workdir must be an absolute path.")
         if not os.path.isdir(given):
             raise Refused("invalid", f"workdir {given!r} is not a directory. Make it first.")
-        return os.path.realpath(given)
+        real = Path(os.path.realpath(given))
+        data, own = (Path(os.path.realpath(folder)) for folder in (self._root.parent, self._root))
+        if (real == data or data in real.parents) and own not in real.parents:
+            raise Refused(
+                "invalid",
+                f"workdir {given!r} is in Perdure's data directory, where an agent could change what was said and read "
+                "the token. Choose another, or leave it out to get a folder of its own.",
+            )
+        return str(real)
 
     def make(self, session_id: str) -> bool:
         """The session's own folder; whether it was not there before."""

@@ -60,6 +60,8 @@ class Checkpoint(Struct, frozen=True):
     input_total: int
     pending_input: list[bytes]
     driver_state: bytes
+    damage: str = ""
+    """Why this row can't be used, if it can't; never stored."""
 
 
 class Listed(Struct, frozen=True):
@@ -269,8 +271,18 @@ class Store(Protocol):
         """Replace each run of events by its joined one. Reading any position gives the same text as before."""
         ...
 
+    async def natives(self, session_id: str) -> list[str]:
+        """The ids of all native sessions that agents gave to this session."""
+        ...
+
     async def erase(self, session_id: str, generation: int) -> None:
-        """Forget a session wholly."""
+        """Forget a session wholly, in steps that let others append in between. What is left in files is removed by
+        `scrub`."""
+        ...
+
+    async def scrub(self, *, whole: bool) -> bool:
+        """Make unreadable what was erased and still is in files; True if nothing is left to do. Without `whole` only
+        what holds up nobody for long."""
         ...
 
     async def put_document(self, kind: str, key: str, value: bytes | None) -> None:

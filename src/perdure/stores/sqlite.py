@@ -6,16 +6,18 @@ second server that claims the same file fences the first.
 """
 
 import asyncio
+import logging
 import os
 import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
-from perdure.core.errors import StoreError
-from perdure.stores import sqlite_reads, sqlite_search, sqlite_upkeep, sqlite_usage
+from perdure.core.errors import StoreDamaged, StoreError
+from perdure.stores import sqlite_reads, sqlite_scrub, sqlite_search, sqlite_upkeep, sqlite_usage
 from perdure.stores.base import (
     Append,
     Checkpoint,
@@ -32,7 +34,10 @@ from perdure.stores.base import (
 )
 from perdure.stores.migrate import migrate, shipped
 from perdure.stores.sqlite_checkpoints import Checkpoints
+from perdure.stores.sqlite_errors import MISSHAPEN, misread
 from perdure.stores.sqlite_writer import Writer
+
+logger = logging.getLogger(__name__)
 
 Durability = Literal["normal", "full"]
 
@@ -116,10 +121,34 @@ class SqliteStore:
         await self._writer.submit(lambda connection: sqlite_upkeep.compact(connection, session_id, generation, runs))
 
     async def erase(self, session_id: str, generation: int) -> None:
-        def work(connection: sqlite3.Connection) -> None:
-            sqlite_upkeep.erase(connection, session_id, generation)
+        def work(connection: sqlite3.Connection) -> bool:
+            return sqlite_upkeep.erase_some(connection, session_id, generation)
 
-        await self._writer.submit(work, heads_stale=True)
+        while await self._writer.submit(work, heads_stale=True):
+            pass
+
+    async def natives(self, session_id: str) -> list[str]:
+        return await self._read(sqlite_upkeep.natives, session_id)
+
+    async def scrub(self, *, whole: bool) -> bool:
+        kind, key = sqlite_upkeep.SCRUB_DUE
+        due = (await self.documents(kind)).get(key)
+        if due is None:
+            return True
+        try:
+            for number in range(sqlite_scrub.MERGES_MAX):
+                if not await self._writer.submit(partial(sqlite_scrub.merge_index, first=number == 0)):
+                    break
+        except StoreDamaged as error:
+            # The rest is done all the same.
+            logger.warning("the search index is damaged, and may keep words of what was erased: %s", error)
+        if whole:
+            await self._writer.submit(sqlite_scrub.vacuum, plainly=True)
+        if not await self._writer.submit(sqlite_scrub.empty_log, plainly=True):
+            return False
+        if whole:
+            await self._writer.submit(lambda connection: sqlite_upkeep.drop_document(connection, kind, key, due))
+        return True
 
     async def put_document(self, kind: str, key: str, value: bytes | None) -> None:
         await self._writer.submit(lambda connection: sqlite_upkeep.put_document(connection, kind, key, value))
@@ -136,8 +165,8 @@ class SqliteStore:
         def ask() -> T:
             try:
                 return question(self._reader(), *args, **kwargs)
-            except sqlite3.Error as error:
-                raise StoreError(f"{self._path}: {error}") from error
+            except (sqlite3.Error, *MISSHAPEN) as error:
+                raise misread(error, self._path) from error
 
         return await asyncio.get_running_loop().run_in_executor(self._readers, ask)
 
@@ -151,7 +180,7 @@ class SqliteStore:
                 f"synchronous = {self._durability.upper()}",
                 f"journal_size_limit = {WAL_KEEP_BYTES}",
                 f"wal_autocheckpoint = {WAL_MAX_PAGES}",
-                "secure_delete = FAST",
+                "secure_delete = ON",
             ):
                 connection.execute(f"PRAGMA {setting}").fetchall()
             migrate(connection, shipped())

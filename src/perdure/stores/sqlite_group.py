@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from perdure.core.errors import Conflict, Fenced, StoreError
+from perdure.core.errors import Conflict, Fenced, StoreDamaged, StoreError
 from perdure.stores.base import Append, Checkpoint, Given, Listed, Phrase
 
 ROWS_MAX = 256
@@ -98,7 +98,10 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 def read_generation(connection: sqlite3.Connection) -> int:
-    return int(connection.execute(_GENERATION).fetchone()[0])
+    row = connection.execute(_GENERATION).fetchone()
+    if row is None or not isinstance(row[0], int):
+        raise StoreDamaged("the table meta has lost who owns the database")
+    return row[0]
 
 
 def check_generation(given: int, current: int) -> None:

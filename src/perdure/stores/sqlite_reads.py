@@ -6,10 +6,12 @@ see the last commit and never wait for the writer.
 
 import sqlite3
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from perdure.core.compaction import part_of_run
+from perdure.core.errors import UNREADABLE
 from perdure.stores.base import Checkpoint, Place, Receipt, SessionRecord, Stored, TurnRow
 
 _LOAD = """
@@ -135,8 +137,18 @@ def list_changes(
 
 
 def launches(connection: sqlite3.Connection) -> list[Checkpoint]:
-    rows = connection.execute(_LAUNCHES).fetchall()
-    return [Checkpoint(*(*columns, _unpack_lines(lines), state)) for *columns, lines, state in rows]
+    return [_checkpoint(row) for row in connection.execute(_LAUNCHES).fetchall()]
+
+
+def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
+    """A row that can't be read is returned with its damage, so that the others are not lost with it."""
+    *columns, lines, state = row
+    try:
+        values = (*columns, _unpack_lines(lines), state)
+        return msgspec.convert(dict(zip(Checkpoint.__struct_fields__, values, strict=False)), Checkpoint)
+    except UNREADABLE as error:
+        launch_id, session_id, agent = (str(each) for each in columns[:3])
+        return Checkpoint(launch_id, session_id, agent, "", "live", 0, 0, 0, [], b"", damage=str(error))
 
 
 def given_twice(connection: sqlite3.Connection) -> set[tuple[str, str]]:

@@ -3,6 +3,7 @@
 Above: the writer runs each in a transaction of its own. Below: SQLite. Nothing here commits.
 """
 
+import secrets
 import sqlite3
 
 import msgspec
@@ -17,6 +18,22 @@ _RANGE = """
     FROM events WHERE session_key = ? AND seq BETWEEN ? AND ?"""
 _JOIN = "UPDATE events SET body = ?, first_seq = ?, cuts = ? WHERE session_key = ? AND seq = ?"
 _DROP = "DELETE FROM events WHERE session_key = ? AND seq >= ? AND seq < ?"
+_NATIVES = """
+    SELECT DISTINCT native_session_id FROM natives JOIN sessions USING (session_key) WHERE session_id = ?"""
+ERASE_EVENTS = 1_000
+ERASE_PHRASES = 50
+"""How much one step deletes, so that the next commit of another session comes soon."""
+_SOME = (
+    (
+        "DELETE FROM events WHERE position IN (SELECT position FROM events WHERE session_key = ? LIMIT ?)",
+        ERASE_EVENTS,
+    ),
+    (
+        "DELETE FROM phrases WHERE phrase_key IN (SELECT phrase_key FROM phrases WHERE session_key = ? LIMIT ?)",
+        ERASE_PHRASES,
+    ),
+)
+SCRUB_DUE = ("upkeep", "scrub")
 _OF_A_SESSION = ("events", "turns", "spent", "receipts", "launches", "phrases", "natives", "sessions")
 
 
@@ -47,12 +64,25 @@ def _still_separate(connection: sqlite3.Connection, key: int, run: Joined) -> bo
     return bool(whole and rows > 1 and not decisive and types == 1)
 
 
-def erase(connection: sqlite3.Connection, session_id: str, generation: int) -> None:
+def erase_some(connection: sqlite3.Connection, session_id: str, generation: int) -> bool:
+    """One step of forgetting a session; whether more steps follow. Its own row goes last, and with it is written down
+    that the files have to be scrubbed."""
     check_generation(generation, read_generation(connection))
     key = _find(connection, session_id)
-    if key is not None:
-        for table in _OF_A_SESSION:
-            connection.execute(f"DELETE FROM {table} WHERE session_key = ?", (key,))  # noqa: S608  our own words
+    if key is None:
+        return False
+    for statement, count in _SOME:
+        if connection.execute(statement, (key, count)).rowcount:
+            return True
+    for table in _OF_A_SESSION:
+        connection.execute(f"DELETE FROM {table} WHERE session_key = ?", (key,))  # noqa: S608  our own words
+    # Another value each time: a scrub that began before this one must not take the mark away.
+    put_document(connection, *SCRUB_DUE, secrets.token_hex(8).encode())
+    return False
+
+
+def natives(connection: sqlite3.Connection, session_id: str) -> list[str]:
+    return [native for (native,) in connection.execute(_NATIVES, (session_id,)).fetchall()]
 
 
 def put_document(connection: sqlite3.Connection, kind: str, key: str, value: bytes | None) -> None:
@@ -60,6 +90,11 @@ def put_document(connection: sqlite3.Connection, kind: str, key: str, value: byt
         connection.execute("DELETE FROM documents WHERE kind = ? AND key = ?", (kind, key))
     else:
         connection.execute("INSERT OR REPLACE INTO documents (kind, key, value) VALUES (?, ?, ?)", (kind, key, value))
+
+
+def drop_document(connection: sqlite3.Connection, kind: str, key: str, value: bytes) -> None:
+    """If it is still this one."""
+    connection.execute("DELETE FROM documents WHERE kind = ? AND key = ? AND value = ?", (kind, key, value))
 
 
 def _find(connection: sqlite3.Connection, session_id: str) -> int | None:

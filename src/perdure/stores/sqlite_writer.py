@@ -6,7 +6,6 @@ turn of the loop brings is handed over at its end, and while a commit runs the n
 """
 
 import asyncio
-import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -14,22 +13,22 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from perdure.core.errors import StoreError, StoreFull
+from perdure.core.errors import StoreError
 from perdure.stores.base import Append
 from perdure.stores.sqlite_checkpoints import Checkpoints
+from perdure.stores.sqlite_errors import code_of, told
 from perdure.stores.sqlite_group import Group, Head, read_generation
 
 GROUP_MAX_STEPS = 500
 HEADS_MAX = 10_000
 COMMITS_PER_CHECKPOINT = 250
-DISK_FULL_BYTES = 1 << 20
-"""With less room than this, an input/output error means that the disk is full."""
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
 Step = tuple[Append, "asyncio.Future[int]"]
-Errand = tuple[Work, bool, "asyncio.Future[Any]"]
-"""What else is to be written, whether the heads are stale afterwards, and who waits."""
+Errand = tuple[Work, bool, bool, "asyncio.Future[Any]"]
+"""What else is to be written, whether the heads are stale afterwards, whether it is done outside of a transaction, and
+who waits."""
 Item = Step | Errand | None
 """None is the last."""
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
@@ -74,10 +73,10 @@ class Writer:
         self._gather((step, future))
         return future
 
-    def submit(self, work: Work, *, heads_stale: bool = False) -> "asyncio.Future[Any]":
-        """Do something in a transaction of its own, after all that was put before it."""
+    def submit(self, work: Work, *, heads_stale: bool = False, plainly: bool = False) -> "asyncio.Future[Any]":
+        """Do something in a transaction of its own, or `plainly` without one, after all that was put before it."""
         future: asyncio.Future[Any] = self._open_loop().create_future()
-        self._gather((work, heads_stale, future))
+        self._gather((work, heads_stale, plainly, future))
         return future
 
     def _gather(self, item: Item) -> None:
@@ -105,7 +104,7 @@ class Writer:
         try:
             self._connection = self._connect()
         except Exception as error:  # noqa: BLE001  whoever opens the store is told
-            self._answer([(self._opened, None, _told(error, self._path))])
+            self._answer([(self._opened, None, told(error, self._path))])
             return
         self._checkpoints.start()
         self._answer([(self._opened, None, None)])
@@ -148,9 +147,9 @@ class Writer:
         try:
             answers = self._commit(steps)
         except sqlite3.Error as error:
-            if _code(error) == sqlite3.SQLITE_BUSY:
+            if code_of(error) == sqlite3.SQLITE_BUSY:
                 # Another server holds the lock: each step alone would wait as long again.
-                answers = [(future, None, _told(error, self._path)) for _, future in steps]
+                answers = [(future, None, told(error, self._path)) for _, future in steps]
             else:
                 answers = [self._keep_alone(step) for step in steps]
         except Exception:  # noqa: BLE001  each step finds its own cause, and its caller is told
@@ -162,7 +161,7 @@ class Writer:
         try:
             return self._commit([step])[0]
         except Exception as error:  # noqa: BLE001  the caller is told, the thread lives on
-            return (step[1], None, _told(error, self._path))
+            return (step[1], None, told(error, self._path))
 
     def _commit(self, steps: list[Step]) -> list[Answer]:
         return self._in_transaction(lambda connection: self._write(connection, steps))
@@ -183,11 +182,12 @@ class Writer:
         return answers
 
     def _do(self, errand: Errand) -> Answer:
-        work, heads_stale, future = errand
+        work, heads_stale, plainly, future = errand
+        assert self._connection is not None
         try:
-            result = self._in_transaction(work)
+            result = work(self._connection) if plainly else self._in_transaction(work)
         except Exception as error:  # noqa: BLE001  the caller is told, the thread lives on
-            return (future, None, _told(error, self._path))
+            return (future, None, told(error, self._path))
         if heads_stale:
             self._heads.clear()
         return (future, result, None)
@@ -227,26 +227,3 @@ def _hand_out(answers: list[Answer]) -> None:
             future.set_result(result)
         else:
             future.set_exception(error)
-
-
-def _told(error: Exception, path: Path) -> Exception:
-    """The error in the store's words."""
-    if not isinstance(error, sqlite3.Error):
-        return error
-    code = _code(error)
-    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _disk_is_full(path)):
-        told: StoreError = StoreFull(f"There is no room left for {path}; nothing was written. Free some space.")
-    else:
-        told = StoreError(f"{path}: {error}")
-    told.__cause__ = error
-    return told
-
-
-def _code(error: sqlite3.Error) -> int:
-    """Without the details in the upper bits. Errors of the Python layer have none."""
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def _disk_is_full(path: Path) -> bool:
-    room = os.statvfs(path.parent)
-    return room.f_bavail * room.f_frsize < DISK_FULL_BYTES

@@ -65,6 +65,7 @@ class AsyncClient:
     stop = _in_a_thread(Client.stop)
     close_session = _in_a_thread(Client.close_session)
     erase = _in_a_thread(Client.erase)
+    set_config = _in_a_thread(Client.set_config)
     prompts = _in_a_thread(Client.prompts)
     answer = _in_a_thread(Client.answer)
     edit_message = _in_a_thread(Client.edit_message)
@@ -85,6 +86,9 @@ class AsyncClient:
     add_project = _in_a_thread(Client.add_project)
     remove_project = _in_a_thread(Client.remove_project)
     login_link = _in_a_thread(Client.login_link)
+    logins = _in_a_thread(Client.logins)
+    end_login = _in_a_thread(Client.end_login)
+    end_logins = _in_a_thread(Client.end_logins)
 
     def all_sessions(self, /, **filters: Any) -> AsyncIterator[dict[str, Any]]:
         return _each(self.client.all_sessions(**filters), _nothing)

@@ -187,6 +187,11 @@ class Client:
         """End it, and leave nothing of it."""
         self._ask("DELETE", _session(session_id), params={"purge": "true"}, repeatable=False)
 
+    def set_config(self, session_id: str, config_id: str, value: str | bool | float) -> Json:
+        """Set the model, the mode or another option of the session's agent."""
+        body = {"config_id": config_id, "value": value}
+        return self._json("POST", _session(session_id, "config"), body=body)
+
     def prompts(self, session_id: str) -> list[Json]:
         found: list[Json] = self._json("GET", _session(session_id, "prompts"))["prompts"]
         return found
@@ -311,6 +316,19 @@ class Client:
         """A link that signs one browser in, once."""
         path = self._json("POST", "/api/login-links", repeatable=False)["path"]
         return self.url.rstrip("/") + str(path)
+
+    def logins(self) -> list[Json]:
+        """The browsers that are signed in."""
+        found: list[Json] = self._json("GET", "/api/logins")["logins"]
+        return found
+
+    def end_login(self, login_id: str) -> None:
+        """Sign a browser out."""
+        self._ask("DELETE", f"/api/logins/{quote(login_id, safe='')}", repeatable=False)
+
+    def end_logins(self) -> int:
+        """Sign every browser out; how many there were."""
+        return int(self._json("DELETE", "/api/logins", repeatable=False)["ended"])
 
     # The connection --------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,6 @@ While a turn runs, waiting for it costs next to nothing: each commit wakes the w
 and the turn's events are read once, when it is over.
 """
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -14,11 +12,9 @@ from msgspec import Struct
 from perdure.core import events as ev
 from perdure.core.errors import Refused
 from perdure.core.view import TurnView
-from perdure.runtime.log import Journal
-from perdure.runtime.sessions import Sessions
+from perdure.runtime.sessions import Sessions, until
 
 READ_BATCH = 1_000
-START_SLACK_S = 5.0
 
 
 class Collected(Struct, kw_only=True):
@@ -39,28 +35,6 @@ class Collected(Struct, kw_only=True):
     error: ev.Error | None
 
 
-class _Waiter:
-    """A viewer that has seen enough when `ready` says so."""
-
-    def __init__(self, ready: Callable[[], bool]) -> None:
-        self._ready = ready
-        self.done = asyncio.Event()
-
-    def wake(self) -> None:
-        if self._ready():
-            self.done.set()
-
-
-async def _until(journal: Journal, ready: Callable[[], bool]) -> None:
-    waiter = _Waiter(ready)
-    journal.viewers.add(waiter)
-    try:
-        waiter.wake()
-        await waiter.done.wait()
-    finally:
-        journal.viewers.discard(waiter)
-
-
 async def collect(sessions: Sessions, accepted: dict[str, Any]) -> Collected:
     """The turn of a message that was accepted, when it is over. How long that takes is for the session's clocks to
     say, and for whoever answers its prompts."""
@@ -71,7 +45,7 @@ async def collect(sessions: Sessions, accepted: dict[str, Any]) -> Collected:
         state = journal.state
         return not (state.working and state.turn is not None and state.turn.turn == turn)
 
-    await _until(journal, is_over)
+    await until(journal, is_over)
     view = TurnView(turn, live_chars=None)
     start: ev.TurnStart | None = None
     error: ev.Error | None = None
@@ -105,24 +79,3 @@ def _collected(start: ev.TurnStart, end: ev.TurnEnd, text: str, error: ev.Error 
         cost_usd=end.cost_usd,
         error=error,
     )
-
-
-async def warmed_up(sessions: Sessions, journal: Journal) -> bool:
-    """Until the agent of a new session is ready; False if it could not be started. One that starts with its first
-    message, or takes longer than it may, is not waited for."""
-    launched = False
-
-    def is_decided() -> bool:
-        nonlocal launched
-        state = journal.state
-        launched = launched or state.attached is not None
-        is_ready = state.attached is not None and state.attached.opened
-        was_lost = launched and state.attached is None
-        return is_ready or was_lost or state.phase != "idle" or journal.follower is None
-
-    try:
-        async with asyncio.timeout(sessions.host.settings.start_timeout_s + START_SLACK_S):
-            await _until(journal, is_decided)
-    except TimeoutError:
-        return True
-    return not (launched and journal.state.attached is None and journal.state.phase == "idle")

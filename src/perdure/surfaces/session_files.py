@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from perdure.core.imported import TAKEN
-from perdure.surfaces.teamhq import FOR_FILES, Teller, metadata
+from perdure.surfaces.teamhq import FOR_FILES, Teller, metadata, number_of
 
 Json = dict[str, Any]
 
@@ -21,7 +21,9 @@ KEPT = {*TAKEN, "history_changed"}
 NOT_KEPT = ("seq", "first_seq", "session_id", "at")
 SAID = {"assistant_text": ("delta", "text"), "user_message": ("text", "message"), "tool_result": ("content", "output")}
 """Where both have the same text: its name in the event, and in TeamHQ's data."""
-ABOUT = ("title", "summary", "labels", "archived", "agent", "workdir", "model", "mode", "parent", "created_at")
+CHOSEN = ("model", "mode", "config")
+"""What was chosen of the agent's own options: it means nothing to another agent."""
+ABOUT = ("title", "summary", "labels", "archived", "agent", "workdir", *CHOSEN, "limits", "parent", "created_at")
 
 
 def folder_name(project: str | None) -> str:
@@ -33,7 +35,7 @@ def folder_name(project: str | None) -> str:
 
 def metadata_of(session: Json) -> Json:
     """The session's `.json`."""
-    return {**metadata(session, session["turns"]), OWN: {name: session[name] for name in ABOUT}}
+    return {**metadata(session, session["turns"]), OWN: {name: session[name] for name in ABOUT if name in session}}
 
 
 def lines_of(events: Iterable[Json]) -> Iterator[Json]:
@@ -42,7 +44,7 @@ def lines_of(events: Iterable[Json]) -> Iterator[Json]:
     for event in events:
         line = teller.tell(event["seq"], event)
         if event["type"] in KEPT:
-            line = line or {"id": event["seq"], "timestamp": event["at"], "type": OWN, "data": {}}
+            line = line or {"id": number_of(event["seq"]), "timestamp": event["at"], "type": OWN, "data": {}}
             line[OWN] = {key: value for key, value in event.items() if key not in NOT_KEPT}
             name, told = SAID.get(event["type"], ("", ""))
             if name and event[name] is not None and line["data"].get(told) == event[name]:

@@ -31,6 +31,10 @@ class Own(Struct, kw_only=True):
     archived: bool = False
     agent: str | None = None
     workdir: str | None = None
+    model: str | None = None
+    mode: str | None = None
+    config: Json = {}
+    limits: Json = {}
     parent: str | None = None
     created_at: str | None = None
 
@@ -111,7 +115,8 @@ def _line(number: int, raw: bytes) -> Json:
 
 
 def import_body(metadata: Metadata, events: list[Json]) -> Json:
-    """What `POST /api/import` is sent, but for the project and the agent, which are this server's to know."""
+    """What `POST /api/import` is sent, but for the project and the agent, which are this server's to know. What was
+    chosen of an agent's options is for that agent only."""
     own = metadata.own or Own()
     return {
         "id": metadata.id,
@@ -119,6 +124,10 @@ def import_body(metadata: Metadata, events: list[Json]) -> Json:
         "events": events,
         "title": own.title,
         "summary": own.summary,
+        "model": own.model,
+        "mode": own.mode,
+        "config": own.config,
+        "limits": own.limits,
         "labels": own.labels,
         "archived": own.archived,
         "parent": own.parent,

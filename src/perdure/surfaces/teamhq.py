@@ -37,7 +37,7 @@ def metadata(session: Json, turns: list[Json]) -> Json:
         "id": session["id"],
         "projectId": session["project"] or "",
         "status": session["status"],
-        "startedAt": session["started_at"] or session["created_at"],
+        "startedAt": started_at(session),
         "endedAt": session["ended_at"],
         "durationMs": session["duration_ms"],
         "eventCount": session["event_count"],
@@ -61,6 +61,10 @@ def metadata(session: Json, turns: list[Json]) -> Json:
     }
 
 
+def started_at(session: Json) -> str:
+    return str(session["started_at"] or session["created_at"])
+
+
 def exit_code(turn: Json) -> int | None:
     """Of the process, if it ended with the turn; 0 says that the turn ended well, whatever became of the process."""
     if turn["exit_code"] is not None:
@@ -69,6 +73,11 @@ def exit_code(turn: Json) -> int | None:
 
 
 # Events ---------------------------------------------------------------------------------------------------------------
+
+
+def number_of(seq: int) -> int:
+    """TeamHQ counts events from 0, so that the number after the last one is how many there are."""
+    return seq - 1
 
 
 def told(event: Json, tool: str, words: Words = FOR_VIEWERS) -> tuple[str, Json] | None:
@@ -186,9 +195,9 @@ class Teller:
         elif event["type"] == "tool_use":
             self.tools[event["tool_id"]] = event["name"]
 
-    def tell(self, number: int, event: Json) -> Json | None:
+    def tell(self, seq: int, event: Json) -> Json | None:
         self.note(event)
         found = told(event, self.tools.get(event.get("tool_id") or "", "unknown"), self._words)
         if found is None:
             return None
-        return {"id": number, "timestamp": event["at"], "type": found[0], "data": found[1]}
+        return {"id": number_of(seq), "timestamp": event["at"], "type": found[0], "data": found[1]}

@@ -17,7 +17,7 @@ from tests.end_to_end.victims import kill
 from tests.harness import NO_LIMITS, SOURCE, LiveServer, eventually
 from tests.model.server import ModelServer
 
-TURN_WAIT_S = 60.0
+TURN_WAIT_S = 120.0
 MAX_RETRIES = 2
 SUBSCRIBER = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "dummy"}
 """As somebody with a subscription, of whose allowance the API tells. Only a scripted model ever sees it."""

@@ -86,3 +86,19 @@ def test_a_tool_runs_unasked_only_in_a_project_that_skips_permissions(stage: Sta
     stage.answer(elsewhere, option_id="reject_once")
     stage.idle(elsewhere)
     assert not (stage.workdir / "made-elsewhere").exists()
+
+
+def test_a_model_and_a_mode_are_set_when_the_answer_says_so_and_are_listed(stage: Stage) -> None:
+    session = stage.serve().session(project="here")
+    stage.turn(session, "say one")
+    options = {option["id"]: option for option in stage.server.session(session)["config_options"]}
+    assert list(options) == ["mode", "model"] and options["model"]["options"] and options["mode"]["currentValue"]
+    path = f"/api/sessions/{session}/config"
+    for config_id, value in (("mode", "plan"), ("model", "sonnet")):
+        answer = stage.server.post(path, {"config_id": config_id, "value": value}, expect=200)
+        assert (answer["value"], answer["applied"]) == (value, stage.column.streams)
+    assert stage.server.session(session)["mode"] == "plan"
+    for config_id, value in (("mode", "nonsense"), ("model", "nonsense"), ("colour", "red")):
+        assert stage.server.http.post(path, json={"config_id": config_id, "value": value}).status_code == 400
+    stage.turn(session, "say two")
+    assert "sonnet" in stage.model.log.asked[-1].body["model"]

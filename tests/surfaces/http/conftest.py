@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness import NO_LIMITS, LiveServer, SharedServers
+from tests.surfaces.conftest import CONFIG, ServerProcess
 from tests.surfaces.http.local import PATHS, LocalServer, settings
 
 
@@ -23,6 +25,24 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     made = LocalServer(tmp_path_factory.mktemp("both"), settings(heartbeat_s=0.2), request.param).start()
     yield made
     made.finish()
+
+
+@pytest.fixture
+def process(servers: SharedServers, tmp_path: Path) -> Iterator[ServerProcess]:
+    """An empty server in a process of its own, whose log is of one test alone."""
+    with servers.borrowed(ServerProcess, CONFIG) as borrowed:
+        borrowed.folder = tmp_path
+        yield borrowed
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[LiveServer]:
+    """A server in a process of its own whose memory is of one test alone, as it is after its first requests."""
+    server = LiveServer(tmp_path / "own", NO_LIMITS).start()
+    for _ in range(20):
+        server.get("/api/sessions")
+    yield server
+    server.finish()
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.config import Config
 from perdure.server import Server
-from perdure.surfaces.http.takeover import TakeableProtocol
+from perdure.surfaces.http.connections import BoundedProtocol
 from tests.harness import WAIT_S, LiveServer, Stream, eventually
 
-TOKEN = "test-token"
-PATHS: dict[str, type[HttpToolsProtocol]] = {"taken_over": TakeableProtocol, "plain_asgi": HttpToolsProtocol}
+TOKEN = "test-token-of-the-tests"
+PATHS: dict[str, type[HttpToolsProtocol]] = {"taken_over": BoundedProtocol, "plain_asgi": HttpToolsProtocol}
 """The two ways in which an event stream is served."""
 
 

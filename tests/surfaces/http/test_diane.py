@@ -97,7 +97,8 @@ def test_an_agent_that_does_not_start_is_told_at_once_and_leaves_nothing_open(
     for name in ("broken", "missing"):
         answer = server.http.post(f"/agents/{name}/sessions", json={})
         assert is_problem(answer, 503, "agent_unavailable")
-    assert listed(server, "/sessions", status="closed") == listed(server, "/agents/broken/sessions")
+    assert listed(server, "/sessions", status="closed") == listed(server, "/agents/broken/sessions", status="closed")
+    assert listed(server, "/agents/broken/sessions") == []
     assert server.get("/api/sessions?status=running")["sessions"] == []
 
 
@@ -164,12 +165,35 @@ def test_a_list_is_a_bare_array_filtered_by_agent_and_status(diane: Diane) -> No
     other = Diane(diane.server, "rehearsal-resume").start()["session_id"]
     diane.close(closed)
     everything = listed(diane.server, diane.sessions)
-    assert {mine, closed} <= set(everything) and other not in everything
+    assert mine in everything and other not in everything
     active = listed(diane.server, diane.sessions, status="active")
     assert mine in active and closed not in active
-    assert closed in listed(diane.server, diane.sessions, status="closed")
-    assert {mine, closed, other} <= set(listed(diane.server, "/sessions"))
+    assert {mine, other} <= set(listed(diane.server, "/sessions"))
     assert other in listed(diane.server, "/sessions", status="disconnected")
+
+
+def test_closed_sessions_are_listed_only_if_they_are_asked_for(diane: Diane) -> None:
+    mine, closed = diane.start()["session_id"], diane.start()["session_id"]
+    diane.close(closed)
+    for path in (diane.sessions, "/sessions"):
+        found = listed(diane.server, path)
+        assert mine in found and closed not in found
+        found = listed(diane.server, path, status="closed")
+        assert closed in found and mine not in found
+    assert listed(diane.server, diane.sessions, limit="1") == [mine]
+
+
+def test_a_list_may_be_of_one_working_directory(diane: Diane, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    here = str(tmp_path / "here")
+    mine, closed = (diane.start(workdir=here)["session_id"] for _ in range(2))
+    diane.start(workdir=str(tmp_path))
+    diane.close(closed)
+    for path in (diane.sessions, "/sessions"):
+        assert listed(diane.server, path, workdir=here) == [mine]
+        assert listed(diane.server, path, workdir=f"{here}/") == [mine]
+        assert listed(diane.server, path, workdir=here, status="closed") == [closed]
+        assert listed(diane.server, path, workdir=f"{here}/nowhere") == []
 
 
 def test_a_listed_session_counts_its_finished_turns_and_names_its_model(diane: Diane) -> None:
@@ -187,7 +211,7 @@ def test_a_long_list_is_cut_at_its_limit(diane: Diane) -> None:
     assert listed(diane.server, diane.sessions, limit="2") == [second, first]
 
 
-@pytest.mark.parametrize("query", [{"status": "sleeping"}, {"limit": "0"}, {"limit": "many"}])
+@pytest.mark.parametrize("query", [{"status": "sleeping"}, {"limit": "0"}, {"limit": "many"}, {"workdir": "here"}])
 def test_a_filter_that_means_nothing_is_refused(server: LocalServer, query: dict[str, str]) -> None:
     assert is_problem(server.http.get("/sessions", params=query), 400, "invalid")
 
@@ -221,7 +245,11 @@ def test_a_setting_is_answered_with_the_agents_options_and_is_shown_in_the_sessi
     session = diane.start()["session_id"]
     body = {"config_id": "model", "value": "rehearsal-2"}
     answer = diane.server.post(f"{diane.sessions}/{session}/config", body, expect=200)
-    assert answer["status"] == "ok" and [option["id"] for option in answer["config_options"]] == ["mode", "model"]
+    assert answer["status"] == "ok" and [option["id"] for option in answer["config_options"]] == [
+        "mode",
+        "model",
+        "effort",
+    ]
     msgspec.convert(answer, Configured)
     shown = diane.get(session)
     assert shown["model_id"] == shown["models"]["current_model_id"] == "rehearsal-2"

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,17 +113,16 @@ def test_a_retry_that_is_repeated_with_its_message_id_is_done_once(server: Local
 
 def test_a_transcript_has_the_revision_of_its_words(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     session = said(server, "say one")
-    host = server.server.host
-    read = host.history
+    histories = server.server.sessions.histories
+    message = server.transcript(session)[0]["message"]["message_id"]
+    read = histories._some_turns
 
-    async def read_late(*given: Any, **named: Any) -> Any:
-        history = await read(*given, **named)
-        if server.server.log.journals[session].state.revision == 0:
-            message = history.views[1].message["message_id"]
-            await server.server.sessions.histories.edit(session, message, "say two")
-        return history
+    async def read_late(*given: Any) -> AsyncIterator[Any]:
+        await histories.edit(session, message, "say two")
+        async for found in read(*given):
+            yield found
 
-    monkeypatch.setattr(host, "history", read_late)
+    monkeypatch.setattr(histories, "_some_turns", read_late)
     shown = server.get(f"/api/sessions/{session}/transcript")
     assert (shown["revision"], shown["turns"][0]["message"]["text"]) == (0, "say one")
     monkeypatch.undo()
@@ -186,6 +185,30 @@ def test_a_fork_keeps_its_sessions_agent_and_model(server: LocalServer) -> None:
     assert forked["turns"][0]["model"] == "rehearsal-1"
 
 
+def test_a_fork_keeps_what_was_chosen_for_each_of_its_agents(server: LocalServer) -> None:
+    session = said(server, "say one")
+    for config_id, value in (("model", "rehearsal-2"), ("mode", "auto"), ("effort", "high")):
+        server.post(f"/api/sessions/{session}/config", {"config_id": config_id, "value": value}, expect=200)
+    forked = server.post(f"/api/sessions/{session}/fork", expect=201)
+    assert (forked["model"], forked["mode"], forked["config"]) == ("rehearsal-2", "auto", {"effort": "high"})
+    server.turn(forked["id"], "say two")
+    assert current_values(server, forked["id"]) == {"mode": "auto", "model": "rehearsal-2", "effort": "high"}
+    # Also if another agent has the session at that time, or gets the fork.
+    server.turn(session, "say three", agent="rehearsal-stream")
+    back = server.post(f"/api/sessions/{session}/fork", {"agent": "rehearsal"}, expect=201)
+    assert (back["model"], back["mode"], back["config"]) == ("rehearsal-2", "auto", {"effort": "high"})
+    other = server.post(f"/api/sessions/{session}/fork", expect=201)
+    assert (other["agent"], other["config"]) == ("rehearsal-stream", {})
+    server.turn(other["id"], "say four", agent="rehearsal")
+    assert current_values(server, other["id"]) == {"mode": "auto", "model": "rehearsal-2", "effort": "high"}
+
+
+def current_values(server: LocalServer, session: str) -> dict[str, Any]:
+    """What the agent itself says that is set."""
+    shown = server.wait(session, lambda found: found["config_options"] is not None)
+    return {option["id"]: option["currentValue"] for option in shown["config_options"]}
+
+
 def test_a_retry_can_not_bear_the_name_of_what_it_replaces(server: LocalServer) -> None:
     session = said(server, "say one")
     body = {"turn": 1, "message_id": message_of(server, session, 1)}
@@ -223,7 +246,7 @@ def test_of_two_edits_at_once_one_wins_and_the_other_is_refused(server: LocalSer
         answers: dict[str, Any] = {}
 
         def send(text: str, barrier: threading.Barrier = barrier, answers: dict[str, Any] = answers) -> None:
-            with server.client(authorization="Bearer test-token") as client:
+            with server.client(authorization="Bearer test-token-of-the-tests") as client:
                 client.get("/api/health")
                 barrier.wait(10)
                 answers[text] = client.patch(f"/api/sessions/{session}/messages/{message}", json={"text": text})

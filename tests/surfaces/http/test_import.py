@@ -8,7 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from perdure.core.imported import MAX_EVENTS
 from perdure.surfaces.http.shapes import Session
+from tests.attack import peak_mb, resident_mb
+from tests.harness import LiveServer
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 
@@ -71,6 +74,30 @@ def test_a_session_that_was_idle_goes_on_and_its_agent_is_told_everything(server
     assert server.recalled("going-on") == ["say one", "say two"]
     assert server.session("going-on")["turns"][2]["context"] == "fresh"
     assert server.recalled("going-on") == ["say one", "say two", "recall"]
+
+
+def test_the_model_the_mode_and_other_options_are_kept_and_given_to_the_agent(server: LocalServer) -> None:
+    chosen: Json = {
+        "model": "rehearsal-2",
+        "mode": "auto",
+        "config": {"effort": "high"},
+        "limits": {"idle_timeout_s": 77},
+    }
+    made = take_in(server, body("chosen", **chosen))
+    assert {name: made[name] for name in chosen} == chosen
+    server.turn("chosen", "say three")
+    shown = server.session("chosen")
+    assert {name: shown[name] for name in chosen} == chosen
+    now = {option["id"]: option["currentValue"] for option in shown["config_options"]}
+    assert now == {"mode": "auto", "model": "rehearsal-2", "effort": "high"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"model": ""}, {"mode": 5}, {"config": []}, {"config": {"effort": ["high"]}}, {"limits": {"idle_timeout_s": -1}}],
+)
+def test_options_that_can_not_be_are_refused(server: LocalServer, given: Json) -> None:
+    assert is_problem(server.http.post("/api/import", json=body("odd", **given)), 400, "invalid")
 
 
 def test_without_a_title_the_first_message_makes_one(server: LocalServer) -> None:
@@ -238,3 +265,47 @@ def test_what_is_taken_in_is_still_there_after_a_restart(make_server: Callable[.
     server.start()
     assert server.text("lasting", 2) == "two"
     assert server.recalled("lasting") == ["say one", "say two"]
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("element", ["0", "{}", '{"type":""}', "[]", '""', "[[],[]]"])
+def test_a_long_list_of_nothing_is_refused_and_takes_little_more_than_its_bytes(own: LiveServer, element: str) -> None:
+    given = b'{"id":"x","created_at":"%b","events":[' % T.format(0).encode()
+    given += element.encode() + (b"," + element.encode()) * (19_000_000 // (len(element) + 1)) + b"]}"
+    before = resident_mb(own)
+    answer = own.http.post("/api/import", content=given)
+    print(f"{len(given)} bytes: {before} MB, peak {peak_mb(own)}")
+    assert answer.status_code == 400 and "events, number 1" in answer.json()["detail"], answer.text
+    assert peak_mb(own) < before + 100
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("field", ["labels", "attachments", "answers"])
+def test_a_long_list_in_any_request_is_refused_and_takes_little_more_than_its_bytes(
+    own: LiveServer, field: str
+) -> None:
+    session = own.create()
+    path = {
+        "labels": "/api/import",
+        "attachments": f"/api/sessions/{session}/messages",
+        "answers": f"/api/sessions/{session}/prompts/p",
+    }[field]
+    given = b'{"id":"x","created_at":"","events":[],"text":"a","%b":[{}' % field.encode() + b",{}" * 6_000_000 + b"]}"
+    before = resident_mb(own)
+    answer = own.http.post(path, content=given)
+    print(f"{before} MB, peak {peak_mb(own)}")
+    assert is_problem(answer, 413, "too_large")
+    assert peak_mb(own) < before + 100
+
+
+@pytest.mark.needs("linux")
+def test_more_events_than_can_be_taken_in_are_refused_with_their_number(own: LiveServer) -> None:
+    first, *rest = turn(1, "say one", "one")
+    piece = msgspec.json.encode(rest[1])
+    written = b",".join([msgspec.json.encode(first), msgspec.json.encode(rest[0]), *[piece] * MAX_EVENTS])
+    given = b'{"id":"x","created_at":"%b","events":[' % T.format(0).encode() + written + b"]}"
+    before = resident_mb(own)
+    answer = own.http.post("/api/import", content=given)
+    print(f"{len(given)} bytes: {before} MB, peak {peak_mb(own)}")
+    assert is_problem(answer, 413, "too_large") and f"{MAX_EVENTS:,} events" in answer.json()["detail"]
+    assert own.http.get("/api/sessions/x").status_code == 404

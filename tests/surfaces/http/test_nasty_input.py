@@ -240,3 +240,15 @@ def test_a_setting_of_any_value_is_taken_or_refused(server: LocalServer, value: 
     assert answer.status_code in (200, 400)
     assert server.http.get(f"/api/sessions/{session}").status_code == 200
     assert server.http.get(f"/api/sessions/{session}/log").status_code == 200
+
+
+def test_a_whole_number_may_be_written_with_a_point(server: LocalServer) -> None:
+    session = server.create()
+    for text in ("say one", "say two"):
+        server.turn(session, text)
+    path = f"/api/sessions/{session}/rewind"
+    headers = {"content-type": "application/json"}
+    answer = server.http.post(path, content=b'{"turn": 1.5}', headers=headers)
+    assert answer.status_code == 400 and "whole number" in answer.json()["error"]
+    answer = server.http.post(path, content=b'{"turn": 2.0, "revision": 0.0}', headers=headers)
+    assert answer.status_code == 200 and answer.json()["turn_count"] == 1

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from perdure.surfaces.http.openapi import document
+from perdure.surfaces.http.openapi import document, shown_path
 from perdure.surfaces.http.routes import ENDPOINTS
 from tests.sizes import size
 from tests.surfaces.http.local import TOKEN, LocalServer
@@ -86,6 +86,56 @@ def test_streams_tell_of_their_header(server: LocalServer) -> None:
     for path in ("/api/events", "/api/sessions/{session_id}/events"):
         names = {parameter["name"] for parameter in paths[path]["get"]["parameters"]}
         assert {"Last-Event-ID", "offset"} <= names
+
+
+def ways(server: LocalServer, known: dict[str, str]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Each value in a query that the document says something of: the path, its name, and what is said."""
+    known = {**known, "project_id": server.post("/api/projects", {"name": "p", "path": "/"}, expect=201)["id"]}
+    found = []
+    for endpoint in ENDPOINTS:
+        if endpoint.method == "GET" and not re.search(ENDLESS, endpoint.path):
+            path = re.sub(r"\{(\w+)(:path)?\}", lambda place: known[place.group(1)], endpoint.path)
+            described = document()["paths"][shown_path(endpoint)]["get"]["parameters"]
+            found += [(path, one["name"], one["schema"]) for one in described if one["in"] == "query"]
+    return found
+
+
+def test_the_bounds_and_words_of_a_query_are_those_that_the_server_has(
+    server: LocalServer, known: dict[str, str]
+) -> None:
+    for path, name, schema in ways(server, known):
+
+        def status(value: Any, path: str = path, name: str = name) -> int:
+            return server.http.get(path, params={name: value}).status_code
+
+        if schema["type"] == "integer":
+            low, high = schema["minimum"], schema["maximum"]
+            assert [status(value) for value in (low - 1, low, high, high + 1)] == [400, 200, 200, 400], (path, name)
+        elif "enum" in schema:
+            assert {status(value) for value in schema["enum"]} == {200} and status("nonsense") == 400, (path, name)
+        elif schema["type"] == "boolean":
+            assert [status(value) for value in ("true", "false", "perhaps")] == [200, 200, 400], (path, name)
+
+
+def test_a_body_is_needed_where_a_field_of_it_is(server: LocalServer) -> None:
+    paths = document()["paths"]
+    session = server.create()
+    for path, needed in (("/api/sessions", False), (f"/api/sessions/{session}/fork", False), ("/api/messages", True)):
+        described = paths[path.replace(session, "{session_id}")]["post"]["requestBody"]
+        assert described["required"] is needed
+        assert (server.http.post(path).status_code == 400) is needed
+
+
+def test_a_path_says_what_it_takes_and_not_what_others_take(server: LocalServer) -> None:
+    for path, allowed in (
+        ("/api/projects/p/sessions", "GET, HEAD, POST"),
+        ("/api/projects/p/sessions/s", "GET, HEAD"),
+        ("/api/projects/p/sessions/s/stop", "POST"),
+        ("/api/projects/p", "DELETE, GET, HEAD, PATCH"),
+        ("/api/sessions/s/config", "POST"),
+    ):
+        answer = server.http.request("OPTIONS", path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
 def test_refusals_of_messages_aborts_and_answers_are_described(make_server: Callable[..., LocalServer]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from perdure.surfaces.http import page, shapes
 from tests.harness import eventually
+from tests.signing import signed_in
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 from tests.surfaces.http.test_contract import fits
@@ -50,9 +51,7 @@ def test_a_file_whose_name_is_not_text_is_left_out(server: LocalServer, tmp_path
 
 
 def test_browsers_are_listed_and_signed_out(server: LocalServer) -> None:
-    with server.client() as browser:
-        code = server.post("/api/login-links", expect=201)["path"].partition("#login=")[2]
-        assert browser.post("/api/login", json={"code": code}).status_code == 204
+    with signed_in(server) as browser:
         mine = [login for login in fits(browser.get("/api/logins").json(), shapes.Logins).logins if login.this]
         assert len(mine) == 1
         assert not any(login["this"] for login in server.get("/api/logins")["logins"])

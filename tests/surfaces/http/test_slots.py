@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 
@@ -17,11 +18,53 @@ def test_three_turns_run_at_once_and_a_fourth_is_refused(make_server: Make) -> N
         server.send(session, "hang")
     refused = server.http.post(f"/api/sessions/{sessions[3]}/messages", json={"text": "say x"})
     assert is_problem(refused, 409, "slots_full")
-    assert is_problem(server.http.post("/api/sessions", json={}), 409, "slots_full")
+    told = refused.json()
+    assert told["detail"].startswith("The server runs as many turns as it may (slots = 3): ")
+    assert all(f'"hang" ({session})' in told["detail"] for session in sessions[:3])
+    assert set(told["taken_by"]) == set(sessions[:3])
     assert is_problem(server.http.post("/api/messages", json={"text": "say x"}), 409, "slots_full")
     server.post(f"/api/sessions/{sessions[0]}/abort", expect=202)
     server.wait_idle(sessions[0])
     assert server.turn(sessions[3], "say x")["stop_reason"] == "end_turn"
+
+
+def test_a_session_is_made_without_a_slot_while_it_has_no_message(make_server: Make) -> None:
+    server = make_server(slots=1, project_slots=1)
+    server.send(server.create(), "hang")
+    waiting = server.create(agent="rehearsal-stream")
+    # Its process, which would be started ahead, has no place either.
+    assert server.session(waiting)["attached"] == "suspended"
+    assert is_problem(server.http.post("/api/sessions", json={"message": "say x"}), 409, "slots_full")
+
+
+def test_sessions_without_a_project_share_a_directory_and_no_slot(make_server: Make, tmp_path: Path) -> None:
+    server = make_server(slots=0, project_slots=1)
+    for _ in range(2):
+        server.send(server.create(workdir=str(tmp_path)), "hang")
+
+
+def test_a_turn_that_waits_for_a_person_holds_no_slot_and_goes_on_at_once_when_answered(make_server: Make) -> None:
+    server = make_server(slots=1, project_slots=0)
+    asks, works, late = server.create(), server.create(), server.create()
+    server.send(asks, "permit Deploy\nhang")
+    prompt = server.prompt(asks)
+    server.send(works, "hang")
+    path = f"/api/sessions/{asks}/prompts/{prompt['prompt_id']}"
+    server.post(path, {"option_id": "allow_once"}, expect=200)
+    eventually(lambda: "allowed" in server.text(asks, 1), "it goes on")
+
+    def refused() -> list[str]:
+        answer = server.http.post(f"/api/sessions/{late}/messages", json={"text": "say late"})
+        assert is_problem(answer, 409, "slots_full")
+        return sorted(answer.json()["taken_by"])
+
+    assert refused() == sorted([asks, works])
+    for session, left in ((works, [asks]), (asks, [])):
+        server.post(f"/api/sessions/{session}/abort", expect=202)
+        server.wait_idle(session)
+        if left:
+            assert refused() == left
+    assert server.turn(late, "say late")["stop_reason"] == "end_turn"
 
 
 def test_an_idle_agent_makes_room_and_its_session_stays_usable(make_server: Make) -> None:
@@ -40,7 +83,10 @@ def test_a_project_runs_one_turn_at_a_time(make_server: Make, tmp_path: Path) ->
     server.send(first, "hang")
     refused = server.http.post(f"/api/sessions/{second}/messages", json={"text": "say x"})
     assert is_problem(refused, 409, "slots_full")
-    assert "project_slots" in refused.json()["detail"]
+    assert refused.json()["detail"] == (
+        f'The project site runs as many turns as it may (project_slots = 1): "hang" ({first}). '
+        "Wait for one to end, abort one, or raise project_slots in perdure.toml."
+    )
     assert server.turn(server.create(), "say elsewhere")["stop_reason"] == "end_turn"
     by_directory = server.create(workdir=str(tmp_path))
     assert server.turn(by_directory, "say own project")["stop_reason"] == "end_turn"
@@ -71,18 +117,44 @@ def test_a_new_session_may_replace_the_old_one(make_server: Make) -> None:
     assert server.text(second, 1) == "new"
 
 
+def test_with_replace_alone_there_is_one_session_and_a_new_one_ends_it(make_server: Make) -> None:
+    """As SDC-5 and SDC-6 say: whether it runs, waits for a person or is idle, and with no other setting."""
+    server = make_server(slots=None, project_slots=1, limits={"on_full": "replace"})
+    idle = server.create()
+    server.turn(idle, "say one")
+    works = server.create(message="hang")
+    asks = server.create(message="permit Deploy")
+    server.prompt(asks)
+    unused = server.create()
+    assert [server.session(one)["status"] for one in (idle, works, asks, unused)] == [*["stopped"] * 3, "running"]
+    assert {
+        event["reason"] for one in (idle, works, asks) for event in server.log(one) if event["type"] == "session_end"
+    } == {"replaced"}
+    # Its own further turns replace nothing.
+    server.turn(unused, "say two")
+    assert server.turn(unused, "say three")["stop_reason"] == "end_turn"
+
+
+def test_a_project_that_replaces_ends_only_its_own_sessions(make_server: Make, tmp_path: Path) -> None:
+    site = {"path": str(tmp_path), "limits": {"on_full": "replace"}}
+    server = make_server(slots=3, project_slots=1, projects={"site": site})
+    outside, first = server.create(), server.create(project="site")
+    server.create(project="site")
+    assert [server.session(one)["status"] for one in (outside, first)] == ["running", "stopped"]
+
+
 def test_of_turns_that_are_asked_for_at_once_only_as_many_begin_as_there_are_slots(
     make_server: Make, tmp_path: Path
 ) -> None:
-    server = make_server(slots=0, project_slots=1)
-    body = {"workdir": str(tmp_path), "message": "hang"}
+    server = make_server(slots=0, project_slots=1, projects={"site": {"path": str(tmp_path)}})
+    body = {"project": "site", "message": "hang"}
     with ThreadPoolExecutor(4) as pool:
         statuses = list(pool.map(lambda _: server.http.post("/api/sessions", json=body).status_code, range(4)))
     assert sorted(statuses) == [201, 409, 409, 409]
 
 
 def test_a_suspended_session_that_counts_is_replaced_too(make_server: Make) -> None:
-    server = make_server(slots=1, project_slots=0, limits={"on_full": "replace", "count_idle": True})
+    server = make_server(slots=1, project_slots=0, limits={"on_full": "replace"})
     first = server.create()
     second = server.create()
     assert (server.session(first)["state"], server.session(second)["state"]) == ("ended", "idle")

@@ -9,6 +9,7 @@ import pytest
 
 from perdure.stores import sqlite
 from perdure.stores.sqlite import SqliteStore
+from tests.signing import Browser, new_code
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 
@@ -78,11 +79,11 @@ def test_what_the_store_does_not_take_is_refused_as_not_available_now(
 
 
 def test_a_sign_in_that_the_store_does_not_take_leaves_its_link_good(hasty: LocalServer) -> None:
-    code = {"code": hasty.post("/api/login-links", expect=201)["path"].partition("#login=")[2]}
-    with hasty.client() as browser:
+    code = new_code(hasty)
+    with Browser(hasty) as browser:
         with locked(hasty):
-            assert is_problem(browser.post("/api/login", json=code), 503, "unavailable")
-        assert browser.post("/api/login", json=code).status_code == 204
+            assert is_problem(browser.sign_in(code), 503, "unavailable")
+        assert browser.sign_in(code).status_code == 200
         with locked(hasty):
             assert is_problem(browser.post("/api/logout"), 503, "unavailable")
         assert browser.get("/api/sessions").status_code == 200, "who was not signed out is told so, and is not"
@@ -96,7 +97,7 @@ def test_a_refused_session_leaves_no_folder(make_server: Make) -> None:
     server = make_server(slots=1)
     busy = server.create()
     server.send(busy, "hang")
-    for path, body in (("/api/sessions", {}), ("/api/messages", {"text": "say hi"})):
+    for path, body in (("/api/sessions", {"message": "say hi"}), ("/api/messages", {"text": "say hi"})):
         assert is_problem(server.http.post(path, json=body), 409, "slots_full")
     assert folders(server) == {busy}
 

@@ -161,7 +161,14 @@ def test_sessions_are_listed_newest_first_and_only_those_of_the_project(plain: T
     plain.turn(first, "say used again")
     assert [entry["id"] for entry in plain.all()] == [second, first]
     assert plain.all() == [plain.get(second), plain.get(first)]
-    assert len(plain.server.get(f"{plain.sessions}?limit=1")["sessions"]) == 1
+
+
+def test_a_limit_cuts_off_the_oldest_sessions_however_lately_they_were_used(plain: TeamHQ) -> None:
+    oldest, second, newest = (plain.started(f"say {number}") for number in range(3))
+    plain.turn(oldest, "say used again")
+    for limit, expected in ((1, [newest]), (2, [newest, second]), (5, [newest, second, oldest])):
+        found = plain.server.get(f"{plain.sessions}?limit={limit}")["sessions"]
+        assert [entry["id"] for entry in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -191,9 +198,15 @@ def test_an_unknown_project_is_not_found(server: LocalServer) -> None:
 
 def test_the_project_knows_its_active_session(plain: TeamHQ) -> None:
     session = plain.started("say hello")
-    assert plain.server.get(f"/api/projects/{plain.project}")["active_session_id"] == session
+    server = plain.server
+
+    def shown() -> list[dict[str, Any]]:
+        listed = next(entry for entry in server.get("/api/projects")["projects"] if entry["id"] == plain.project)
+        return [server.get(f"/api/projects/{plain.project}"), listed]
+
+    assert [(entry["active_session_id"], entry["activeSessionId"]) for entry in shown()] == [(session, session)] * 2
     plain.stop(session)
-    assert plain.server.get(f"/api/projects/{plain.project}")["active_session_id"] is None
+    assert [(entry["active_session_id"], entry["activeSessionId"]) for entry in shown()] == [(None, None)] * 2
 
 
 # Messages -------------------------------------------------------------------------------------------------------------

@@ -10,22 +10,12 @@ from hypothesis import strategies as st
 
 from perdure.surfaces.teamhq import FOR_FILES, Teller, told
 from tests.harness import eventually
+from tests.seeds.teamhq_client import EVENT_TYPES
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.reading import connect, receive_until
 from tests.surfaces.http.teamhq_client import TeamHQ, text_of
 
 Json = dict[str, Any]
-TYPES = {
-    "assistant_text",
-    "tool_use",
-    "tool_result",
-    "system",
-    "error",
-    "turn_start",
-    "turn_end",
-    "waiting_for_input",
-    "user_message",
-}
 
 
 @pytest.fixture
@@ -47,7 +37,7 @@ def test_two_turns_are_told_in_teamhqs_words(team: TeamHQ) -> None:
     team.stop(session)
     events = team.events(session)
     assert all(set(event) == {"id", "timestamp", "type", "data"} for event in events)
-    assert {event["type"] for event in events} <= TYPES
+    assert {event["type"] for event in events} <= set(EVENT_TYPES)
     assert (events[0]["type"], events[0]["data"]) == ("system", {"message": "Session started"})
     assert (events[1]["type"], events[1]["data"]) == ("turn_start", {"turnNumber": 1, "message": "say one"})
     told_in_order = [event for event in events if event["type"] not in ("assistant_text", "system")]
@@ -159,14 +149,36 @@ def test_a_viewer_without_a_position_gets_everything_and_then_what_happens(team:
     assert frames[-1][2] == {"status": "stopped", "durationMs": shown["durationMs"]}
 
 
-def test_each_offset_gets_exactly_what_comes_after_it(team: TeamHQ) -> None:
+def test_each_offset_gets_exactly_the_events_from_that_number_on(team: TeamHQ) -> None:
     session = team.started("tool Bash ls\nsay one")
     team.turn(session, "say two")
     team.stop(session)
     events = team.events(session)
+    assert events[0]["id"] == 0
     for offset in range(team.get(session)["eventCount"] + 2):
-        rest = [event for event in events if event["id"] > offset]
+        rest = [event for event in events if event["id"] >= offset]
         assert without_times(team.events(session, offset=offset)) == without_times(rest)
+
+
+def test_a_client_that_goes_on_after_its_last_event_misses_none(team: TeamHQ) -> None:
+    """As TeamHQ's page does: its next offset is the id of the last event that it has, plus one."""
+    session = team.started("tool Bash ls\nsay one")
+    team.stop(session)
+    events = team.events(session)
+    for seen in range(1, len(events) + 1):
+        following = team.events(session, offset=events[seen - 1]["id"] + 1)
+        assert without_times(events[:seen] + following) == without_times(events)
+
+
+def test_an_offset_of_all_events_so_far_gets_only_what_is_still_to_come(team: TeamHQ) -> None:
+    session = team.started("say one")
+    count = team.get(session)["eventCount"]
+    with team.watch(session, offset=count) as stream:
+        team.turn(session, "say two")
+        team.stop(session)
+        found = [data for _, name, data in stream.frames() if name == "session_event"]
+    assert text_of(found) == "two"
+    assert without_times(found) == without_times([event for event in team.events(session) if event["id"] >= count])
 
 
 def test_the_header_of_a_browser_that_comes_back_wins_over_the_offset_in_its_address(team: TeamHQ) -> None:
@@ -187,7 +199,7 @@ def test_a_browser_that_has_seen_the_end_is_sent_away_and_others_are_told_how_it
     assert last[1] == "session_done"
     with team.watch(session, last_event_id=last[0]) as again:
         assert again.status == 204
-    assert team.events(session, offset=int(last[0])) == []
+    assert team.events(session, offset=int(last[0]) + 1) == []
 
 
 @pytest.mark.parametrize("position", ["abc", "-1", "1.2"])
@@ -278,7 +290,7 @@ def test_a_position_inside_a_joined_run_gets_exactly_the_rest(
     position = data.draw(st.integers(0, joined.live[-1]["id"]))
     server.let_go(joined.session)
     found = joined.team.events(joined.session, offset=position)
-    assert without_times(found) == without_times([event for event in joined.live if event["id"] > position])
+    assert without_times(found) == without_times([event for event in joined.live if event["id"] >= position])
 
 
 def test_a_session_goes_on_under_the_same_numbers_after_a_restart(

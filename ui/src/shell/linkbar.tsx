@@ -1,11 +1,13 @@
-// One slim line that says when the page is not live, or no longer the newest. Above: the app. Below: the overview. It waits a
+// One slim line that says when the page is not live, no longer the newest, or when the server has set something aside. Above: the app. Below: the overview. It waits a
 // moment before it appears, since a stream that is opened anew is not a loss, and lies over what is below the heading, so
 // that nothing moves when it comes and goes. That there is a newer page stays until it is loaded, so that takes room.
 
 import { useEffect, useState } from "react";
+import { Link } from "../parts/button";
 import { useSeconds } from "../parts/clock";
 import { useOverview } from "../state/sessions";
 import { counting } from "../text/words";
+import { get } from "../wire/api";
 import { compare } from "./version";
 
 const GRACE_MS = 600;
@@ -23,11 +25,17 @@ export function LinkBar({ list }: { list: boolean }) {
     return () => clearTimeout(timer);
   }, [link]);
   const outdated = useOutdated();
+  const damaged = useDamaged();
   return (
     <div role="status" aria-live="polite">
       {outdated && (
         <p className="border-b border-line bg-accent-soft px-4 py-1 text-center text-xs">
           The page was updated. <button type="button" className="underline underline-offset-2" onClick={() => location.reload()}>Reload</button>
+        </p>
+      )}
+      {damaged > 0 && (
+        <p className="border-b border-amber-line bg-amber-soft px-4 py-1 text-center text-xs text-amber">
+          Some of what is stored is damaged and was set aside; everything else goes on. <Link to="/settings" className="underline underline-offset-2">See what</Link>
         </p>
       )}
       <div className="relative">
@@ -40,6 +48,20 @@ export function LinkBar({ list }: { list: boolean }) {
 function Words({ since }: { since: number }) {
   const now = useSeconds();
   return <p className="border-b border-amber-line bg-amber-soft px-4 py-1 text-center text-xs text-amber">Reconnecting, last event {counting(Math.max(0, now - since))} ago</p>;
+}
+
+/** How many sessions and launches can't be read, as the server knows when the connection is there. */
+function useDamaged(): number {
+  const { link } = useOverview();
+  const [damaged, setDamaged] = useState(0);
+  useEffect(() => {
+    let current = true;
+    if (link === "live") void get<{ damaged?: number }>("/api/health").then((health) => current && setDamaged(health.damaged ?? 0), () => undefined);
+    return () => {
+      current = false;
+    };
+  }, [link]);
+  return damaged;
 }
 
 /** Looked at whenever the connection is back, since a server is updated by starting another one. */

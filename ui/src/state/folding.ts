@@ -50,6 +50,8 @@ export function fold(state: State, event: Event): State {
       return inTurn(state, event, (turn) => toolUpdate(turn, event));
     case "plan":
       return inTurn(state, event, (turn) => plan(turn, event));
+    case "image":
+      return inTurn(state, event, (turn) => add(turn, { type: "image", mime_type: event.mime_type, size: event.size, data: event.data, tool_id: event.tool_id }));
     case "usage":
       return inTurn(state, event, (turn) => usage(turn, event));
     case "turn_end":
@@ -128,6 +130,7 @@ function turnStart(state: State, event: Event): State {
     input_bytes: null,
     model: null,
     catch_up: event.catch_up ?? 0,
+    replayed: event.replayed ?? 0,
     digested: 0,
     left_out: 0,
   };
@@ -165,6 +168,8 @@ function toolUpdate(turn: Turn, event: Event): Turn {
   if (event.type === "tool_result") {
     tool.is_error = event.is_error;
     tool.ended_at = event.at;
+    if (event.outcome) tool.outcome = event.outcome;
+    if (event.waited_ms) tool.waited_ms = event.waited_ms;
   }
   const parts = turn.parts.slice();
   parts[index] = tool;
@@ -211,7 +216,7 @@ function asked(state: State, event: Event): State {
   const prompt = { ...rest, asked_at: event.asked_at || event.at } as unknown as Prompt;
   const after = inTurn(state, event, (turn) => add(turn, { type: "asked", prompt_id: prompt.prompt_id }));
   const prompts = [...state.prompts.filter((one) => one.prompt_id !== prompt.prompt_id), prompt];
-  return { ...withSession(after, { pending_prompts: prompts.length }), prompts, asked: { ...state.asked, [prompt.prompt_id]: prompt } };
+  return { ...active(after, event, { pending_prompts: prompts.length }), prompts, asked: { ...state.asked, [prompt.prompt_id]: prompt } };
 }
 
 function resolved(state: State, event: Event): State {
@@ -221,7 +226,8 @@ function resolved(state: State, event: Event): State {
     parts: [...turn.parts.filter((one) => !(one.type === "asked" && one.prompt_id === event.prompt_id)), part],
   }));
   const prompts = state.prompts.filter((one) => one.prompt_id !== event.prompt_id);
-  return { ...withSession(after, { pending_prompts: prompts.length }), prompts };
+  const waiting = { pending_prompts: prompts.length };
+  return { ...(event.by === "person" ? active(after, event, waiting) : withSession(after, waiting)), prompts };
 }
 
 /** What was asked, and what was said to it. */

@@ -28,7 +28,7 @@ export function ofSession(state: State, event: Event): State {
     case "agent_attached":
       return withSession(state, { attached: attachedNow(session, "live"), pid: event.pid, native_session_id: event.native_session_id ?? session.native_session_id, ...given(event, ["models", "modes", "config_options"]) });
     case "agent_detached":
-      return withSession(state, { attached: attachedNow(session, "suspended"), pid: null, last_active_at: event.at });
+      return withSession(state, { attached: attachedNow(session, "suspended"), pid: null });
     case "waiting_until":
       return withSession(state, { waiting_until: event.until });
     case "session_end":
@@ -52,7 +52,6 @@ function ended(state: State, session: Session, event: Event): State {
     status: event.status,
     attached: "ended",
     ended_at: event.at,
-    last_active_at: event.at,
     error: failed ? event.reason : session.error,
     pending_prompts: 0,
     queue_length: 0,
@@ -60,9 +59,9 @@ function ended(state: State, session: Session, event: Event): State {
   return { ...after, prompts: [], queue: [] };
 }
 
-/** Something was said or done. */
+/** A message, a prompt, an answer, a turn's end or a changed history: what lists are sorted by. */
 export function active(state: State, event: Event, changes: Partial<Session> = {}): State {
-  return withSession(state, { last_active_at: later(event.at, state.session?.last_active_at), ...changes });
+  return withSession(state, { last_active_at: later(event.at, state.session?.created_at), ...changes });
 }
 
 /** A turn of this agent begins. What was chosen for one agent means nothing to another. */
@@ -111,7 +110,7 @@ export function queued(state: State, event: Event): State {
   const queue = state.queue.filter((one) => one.message_id !== event.message_id);
   // Those that interrupt go before those that wait, in their own order.
   queue.splice(event.first ? queue.filter((one) => one.first).length : queue.length, 0, entry);
-  return { ...withSession(state, { queue_length: queue.length }), queue };
+  return { ...active(state, event, { queue_length: queue.length }), queue };
 }
 
 export function unqueued(state: State, event: Event): State {

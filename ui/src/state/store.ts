@@ -16,12 +16,12 @@ const FIRST_RETRY_MS = 1000;
 const LAST_RETRY_MS = 30_000;
 
 /** What does not change while a text streams: all but the conversation looks at this alone. */
-export type Head = Pick<State, "session" | "prompts" | "queue" | "commands"> & { gone: boolean };
+export type Head = Pick<State, "session" | "prompts" | "queue" | "commands"> & { gone: false | "erased" | "damaged" };
 
 export class SessionStore {
   state: State;
   head: Head;
-  gone = false;
+  gone: Head["gone"] = false;
   loading = false;
   /** Why older turns could not be had; they are asked for again. */
   trouble = "";
@@ -60,8 +60,8 @@ export class SessionStore {
     this.schedule();
   }
 
-  lost(): void {
-    this.gone = true;
+  lost(damaged: boolean): void {
+    this.gone = damaged ? "damaged" : "erased";
     this.state = { ...this.state };
     this.tell();
   }
@@ -183,7 +183,7 @@ export class SessionStore {
       this.retryMs = FIRST_RETRY_MS;
     } catch (error) {
       this.trouble = sentence(error);
-      if (error instanceof Problem && error.status === 404) this.gone = true;
+      if (error instanceof Problem && (error.status === 404 || error.status === 410)) this.gone = error.status === 404 ? "erased" : "damaged";
       else this.tryLater();
     } finally {
       this.loading = false;
@@ -225,7 +225,7 @@ export function storeOf(id: string): SessionStore {
 listen((message) => {
   if (message.kind === "events") stores.get(message.session)?.hear(message.events);
   else if (message.kind === "link" && message.state === "live") for (const store of stores.values()) store.retry();
-  else if (message.kind === "missing") stores.get(message.session)?.lost();
+  else if (message.kind === "missing" || message.kind === "damaged") stores.get(message.session)?.lost(message.kind === "damaged");
 });
 
 export function useHead(store: SessionStore): Head {

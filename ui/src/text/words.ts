@@ -67,32 +67,31 @@ export const lastName = (path: string) => path.replace(/\/+$/, "").split("/").po
 
 export const CONTEXT_WORDS = { live: "live", resumed: "resumed", fresh: "fresh with transcript" } as const;
 
+/** Why a turn could not go on in the agent's own session. */
 const REASONS: Record<string, string> = {
-  first_turn: "The first turn: there was nothing to remember.",
-  fresh_requested: "A fresh start was asked for, so the agent was told the whole conversation.",
-  resume_off: "Resuming is switched off, so the agent was told the whole conversation.",
-  no_native_session: "This agent had no session of its own yet, so it was told the whole conversation.",
-  native_session_shared: "The agent gave the id of its own session to another one too, so it was told the whole conversation.",
-  native_session_poisoned: "The agent's own session can't be used any more, so it was told the whole conversation.",
-  no_prior_answer: "This agent had not answered here yet, so it was told the whole conversation.",
-  last_turn_not_confirmed: "The last turn ended without the agent's word, so it was told the whole conversation.",
-  history_changed: "The history was changed, so the agent was told the whole conversation.",
-  missed_turns: "Another agent answered in between, so this one was told the whole conversation.",
-  workdir_changed: "The working directory is another one, so the agent was told the whole conversation.",
-  runtime_changed: "The agent's program changed, so it was told the whole conversation.",
-  agent_cannot_resume: "This agent can't open its old session, so it was told the whole conversation.",
-  process_holds_context: "The agent's process still holds the conversation.",
-  native_session_confirmed: "The agent opened its own session again, which holds the conversation.",
+  fresh_requested: "a fresh start was asked for",
+  resume_off: "resuming is turned off",
+  no_native_session: "it had no session of its own here yet",
+  native_session_shared: "it gave the id of its own session to another one too",
+  native_session_poisoned: "its own session can't be used any more",
+  no_prior_answer: "it had not answered here yet",
+  last_turn_not_confirmed: "its last turn broke off, so its own session may lack a part",
+  history_changed: "the history was changed",
+  scope_changed: "the setting for which turns it gets was changed",
+  workdir_changed: "the working directory is another one",
+  runtime_changed: "the agent's program changed",
+  agent_cannot_resume: "it can't open its old session",
 };
+
+/** That the conversation was replayed to an agent, and why: one line. */
+export const replayedWords = (agent: string, reason: string) => `The conversation was replayed to ${agent}: ${REASONS[reason] ?? reason.replace(/_/g, " ")}.`;
 
 /** Why a turn began as it did. */
 export function contextReason(context: string, reason: string): string {
-  const known = REASONS[reason];
-  if (known) return known;
-  const words = reason.replace(/_/g, " ");
-  if (context === "live") return `The agent's process still holds the conversation (${words}).`;
-  if (context === "resumed") return `The agent opened its own session again (${words}).`;
-  return `The agent was told the whole conversation (${words}).`;
+  if (reason === "first_turn") return "The first turn: there was nothing to remember.";
+  if (context === "live") return "The agent's process still holds the conversation.";
+  if (context === "resumed") return "The agent opened its own session again, which holds the conversation.";
+  return replayedWords("the agent", reason);
 }
 
 export const STOP_WORDS: Record<string, string> = {

@@ -9,6 +9,7 @@ import { go, pathOf, pathOfTurn } from "../shell/router";
 import type { State } from "../state/session";
 import { useCalmly, type SessionStore } from "../state/store";
 import { counts, difference } from "../text/difference";
+import { changes } from "../text/tool";
 import { count, money, shortPath } from "../text/words";
 import type { Diff, PlanPart, TurnInfo } from "../wire/types";
 import { PlanList } from "./turnrows";
@@ -84,7 +85,7 @@ function Files({ state }: { state: State }) {
       if (turn.rewound) continue;
       for (const part of turn.parts) {
         if (part.type !== "tool") continue;
-        for (const diff of part.diff ?? []) {
+        for (const diff of changes(part)) {
           const known = found.get(diff.path);
           found.set(diff.path, { first: known?.first ?? diff, last: diff });
         }

@@ -5,6 +5,7 @@ import { IconButton } from "../parts/button";
 import { say } from "../shell/toast";
 import { bytes } from "../text/words";
 import { at } from "../wire/api";
+import { ask } from "../wire/ask";
 import type { Attachment } from "../wire/types";
 
 /** What the server takes by default, all together. */
@@ -28,7 +29,7 @@ export async function filesBack(session: string, attachments: Attachment[]): Pro
   const missing: string[] = [];
   const back = async ({ name, mime_type, file, path, uri }: Attachment): Promise<Attachment[]> => {
     if (!file) return [{ name, mime_type, ...(path ? { path } : {}), ...(uri ? { uri } : {}) }];
-    const answer = await fetch(at(session, `/attachments/${encodeURIComponent(file)}`)).catch(() => null);
+    const answer = await ask(at(session, `/attachments/${encodeURIComponent(file)}`)).catch(() => null);
     if (answer?.status === 404) {
       missing.push(name);
       return [];

@@ -37,12 +37,16 @@ interface Props {
   /** Whether Escape leaves the composer, so that keys are for what waits. */
   leaves?: boolean;
   autoFocus?: boolean;
+  /** Whether there is something to send without a word: a kickoff. */
+  emptySends?: boolean;
+  /** Hears what is written, for those who show what will become of it. */
+  onText?: (text: string) => void;
   ref?: Ref<ComposerHandle>;
 }
 
 const isPhone = () => matchMedia("(pointer: coarse)").matches;
 
-export function Composer({ draftKey, session, commands, busy, disabled, placeholder, chips, onSend, onEscape, leaves, autoFocus, ref }: Props) {
+export function Composer({ draftKey, session, commands, busy, disabled, placeholder, chips, onSend, onEscape, leaves, autoFocus, emptySends, onText, ref }: Props) {
   const [text, setText] = useState(() => draftOf(draftKey));
   const [cursor, setCursor] = useState(0);
   const attachments = useFiles(draftKey);
@@ -92,8 +96,11 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
   const at = Math.min(picked, completions.length - 1);
   const offers = completions.length > 0;
 
+  useEffect(() => onText?.(text), [text, onText]);
+
+  const nothing = !text.trim() && !emptySends;
   const send = (whenBusy?: "queue" | "interrupt") => {
-    if (!text.trim() || disabled) return;
+    if (nothing || disabled) return;
     const written = text.trimEnd();
     const taken = onSend({ text: written, attachments, whenBusy: busy ? (whenBusy ?? "queue") : undefined });
     if (taken) void taken.then((done) => done && sent(draftKey, written, attachments) && change(""));
@@ -204,7 +211,7 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
           {busy && text.trim() && (
             <Button tone="quiet" onClick={() => send("interrupt")} keys="Ctrl+Enter">Interrupt and send</Button>
           )}
-          <Button tone="primary" icon={busy ? "queue" : "send"} disabled={!text.trim() || !!disabled} onClick={() => send()}>{busy ? "Queue" : "Send"}</Button>
+          <Button tone="primary" icon={busy ? "queue" : "send"} disabled={nothing || !!disabled} onClick={() => send()}>{busy ? "Queue" : "Send"}</Button>
         </div>
       </div>
     </div>

@@ -13,7 +13,7 @@ import { plural } from "../text/words";
 import { usePlace } from "./place";
 import { cameBefore, firstKey, RowMaker, type Row } from "./rows";
 import { ToolsView, ToolView } from "./tool";
-import { AskedRow, MessageRow, Notice, PlanRow, ResolvedRow, RewoundRow, Separator, Thinking, type TurnActions } from "./turnrows";
+import { AskedRow, ImageRow, MessageRow, Notice, PlanRow, ReplayedRow, ResolvedRow, RewoundRow, Separator, Thinking, type TurnActions } from "./turnrows";
 import { Working } from "./working";
 
 const NEAR_PX = 32;
@@ -92,6 +92,8 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
         return <MessageRow turn={row.turn} actions={actions} busy={busy} ended={state.session?.state === "ended"} session={state.id} />;
       case "separator":
         return <Separator turn={row.turn} />;
+      case "replayed":
+        return <ReplayedRow info={row.info} />;
       case "block":
         return <div className={`${row.first ? "pt-1.5" : ""} ${row.block.last === false ? "" : "pb-2.5"}`}><BlockView block={row.block} /></div>;
       case "thinking":
@@ -102,6 +104,8 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
         return <ToolsView tools={row.tools} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
       case "plan":
         return <PlanRow part={row.part} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
+      case "image":
+        return <ImageRow part={row.part} />;
       case "asked":
         return <AskedRow prompt={row.prompt} />;
       case "resolved":

@@ -6,13 +6,16 @@ import { Button } from "../parts/button";
 import { Code } from "../parts/markdown";
 import { PageHead } from "../parts/pagehead";
 import { pathOf } from "../shell/router";
+import { attempt } from "../shell/toast";
 import { at, get, sentence } from "../wire/api";
+import { ask } from "../wire/ask";
+import { download } from "../wire/download";
 import type { Event, Session } from "../wire/types";
 
 const PIECE = 300;
 
 async function readLog(id: string, offset: number): Promise<Event[]> {
-  const answer = await fetch(at(id, `/log?offset=${offset}&limit=${PIECE}`));
+  const answer = await ask(at(id, `/log?offset=${offset}&limit=${PIECE}`));
   if (!answer.ok) throw new Error((await answer.json()).error);
   return (await answer.text()).split("\n").filter(Boolean).map((line) => JSON.parse(line) as Event);
 }
@@ -49,7 +52,7 @@ export default function Inspector({ id }: { id: string }) {
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
       <PageHead title="Events" about={title} back={pathOf(id)}>
-        <a href={at(id, "/log?limit=100000000")} download={`${id}.ndjson`} className="hidden text-xs text-quiet underline underline-offset-2 sm:block">Download</a>
+        <button type="button" onClick={() => void attempt(download(at(id, "/log?limit=100000000"), `${id}.ndjson`))} className="hidden cursor-pointer text-xs text-quiet underline underline-offset-2 sm:block">Download</button>
       </PageHead>
       <div className="p-4 sm:p-6">
         <div className="mb-3 flex flex-wrap items-center gap-2 text-sm">

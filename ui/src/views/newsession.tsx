@@ -1,4 +1,5 @@
-// A new session: the first message makes it, with the project, agent, model and mode chosen on the composer. The first visit
+// A new session: the first message makes it, with the project, agent, model and mode chosen on the composer. A project's
+// kickoff is that message, with what is written in its place; what has no place there is sent instead. The first visit
 // offers a rehearsal, which shows everything without a model or a key. Above: the app. Below: one request that both makes
 // the session and sends.
 
@@ -37,6 +38,8 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
   const [agent, setAgent] = useState(givenAgent ?? "");
   const [chosen, setChosen] = useState<Record<string, string>>({});
   const [busy, setBusy] = useState(false);
+  const [wantsKickoff, setWantsKickoff] = useState(true);
+  const [text, setText] = useState("");
 
   const known = projects.find((one) => one.id === project);
   const shownAgent = agent || known?.agent || agents.value.default;
@@ -59,9 +62,12 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
     if (shown.current) go(pathOf(made.session_id));
     return true;
   };
+  const kickoff = known?.kickoff ?? "";
+  const takesText = kickoff.includes("{message}");
   const start = (sent: Sent) => {
     keep("last.project", known ? project : null);
-    return create({ text: sent.text, ...(known ? { project } : {}), ...(agent ? { agent } : {}), ...chosen, ...(sent.attachments.length ? { attachments: sent.attachments } : {}) });
+    const begins = kickoff && wantsKickoff && (takesText || !sent.text.trim());
+    return create({ text: sent.text, ...(begins ? { kickoff: true } : {}), ...(known ? { project } : {}), ...(agent ? { agent } : {}), ...chosen, ...(sent.attachments.length ? { attachments: sent.attachments } : {}) });
   };
 
   return (
@@ -74,8 +80,10 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
           commands={[]}
           busy={false}
           disabled={busy ? "Starting" : undefined}
-          placeholder="What should the agent do?"
+          placeholder={kickoff && wantsKickoff ? (takesText ? "What should the agent do? It is put into the kickoff" : "Send the kickoff, or write something else") : "What should the agent do?"}
           autoFocus
+          emptySends={!!kickoff && wantsKickoff}
+          onText={setText}
           onSend={start}
           chips={
             <>
@@ -85,6 +93,7 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
             </>
           }
         />
+        {kickoff && <Kickoff template={kickoff} wanted={wantsKickoff} replaced={!takesText && !!text.trim()} onWanted={setWantsKickoff} />}
         {agents.error && <p role="alert" className="mt-3 text-sm text-red">{agents.error}</p>}
         {first ? (
           <section className="mt-8 rounded-lg border border-line p-4">
@@ -97,5 +106,19 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
         )}
       </div>
     </div>
+  );
+}
+
+/** What the session will begin with, to be seen before it is sent. */
+function Kickoff({ template, wanted, replaced, onWanted }: { template: string; wanted: boolean; replaced: boolean; onWanted: (wanted: boolean) => void }) {
+  return (
+    <section role="note" aria-label="Kickoff" className="mt-3 rounded-lg border border-line px-3 py-2 text-sm">
+      <label className="flex min-h-(--target) items-center gap-2">
+        <input type="checkbox" checked={wanted} onChange={(event) => onWanted(event.target.checked)} />
+        Begin with the project's kickoff
+      </label>
+      {wanted && replaced && <p className="pb-1 text-quiet">Your message is sent instead of the kickoff, which has no place for it.</p>}
+      {wanted && <p className={`max-h-40 overflow-y-auto pb-1 font-mono text-xs whitespace-pre-wrap ${replaced ? "text-quiet line-through" : ""}`}>{template}</p>}
+    </section>
   );
 }

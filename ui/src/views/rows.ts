@@ -5,7 +5,7 @@
 import type { State, Turn } from "../state/session";
 import type { Outgoing } from "../state/outbox";
 import { grow, NOTHING, shown, type Block, type Blocks } from "../text/blocks";
-import type { NoticePart, Part, PlanPart, Prompt, ResolvedPart, TextPart, ToolPart } from "../wire/types";
+import type { ImagePart, NoticePart, Part, PlanPart, Prompt, ResolvedPart, TextPart, ToolPart, TurnInfo } from "../wire/types";
 
 /** The tools that wait for the person's word. */
 export type Asked = ReadonlySet<string | null | undefined>;
@@ -15,11 +15,13 @@ export type Row = { gone?: boolean } & (
   | { kind: "earlier"; key: string; count: number }
   | { kind: "message"; key: string; turn: Turn }
   | { kind: "separator"; key: string; turn: Turn }
+  | { kind: "replayed"; key: string; info: TurnInfo }
   | { kind: "block"; key: string; block: Block; first: boolean }
   | { kind: "thinking"; key: string; part: TextPart; live: boolean }
   | { kind: "tool"; key: string; tool: ToolPart; children: ToolPart[]; all: ToolPart[]; inside: boolean; live: boolean; asked: Asked }
   | { kind: "tools"; key: string; tools: ToolPart[] }
   | { kind: "plan"; key: string; part: PlanPart }
+  | { kind: "image"; key: string; part: ImagePart }
   | { kind: "asked"; key: string; prompt: Prompt | null }
   | { kind: "resolved"; key: string; part: ResolvedPart; prompt: Prompt | null }
   | { kind: "notice"; key: string; part: NoticePart; turn: Turn }
@@ -117,6 +119,7 @@ export class RowMaker {
     const id = `t${turn.turn}`;
     if (turn.message) rows.push({ kind: "message", key: id + ":message", turn });
     rows.push({ kind: "separator", key: id + ":separator", turn });
+    if (turn.info?.replayed && turn.info.context === "fresh") rows.push({ kind: "replayed", key: id + ":replayed", info: turn.info });
     const live = turn.info?.stop_reason == null;
     const tools = turn.parts.filter((part): part is ToolPart => part.type === "tool");
     // A tool that waits for the person's word does not run.
@@ -166,6 +169,9 @@ export class RowMaker {
         break;
       case "plan":
         rows.push({ kind: "plan", key, part });
+        break;
+      case "image":
+        rows.push({ kind: "image", key, part });
         break;
       case "asked":
         rows.push({ kind: "asked", key: "asked:" + part.prompt_id, prompt: state.asked[part.prompt_id] ?? null });

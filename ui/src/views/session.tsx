@@ -105,6 +105,9 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
     [id, store, others],
   );
 
+  if (gone === "damaged") {
+    return <Nowhere title="This session is damaged">It is set aside, and nothing of it was deleted. On the server, <code>perdure doctor --deep</code> says what can't be read and what to do.</Nowhere>;
+  }
   if (gone) {
     return <Nowhere title="This session is not there">It was erased, or the link is wrong.</Nowhere>;
   }
@@ -189,7 +192,7 @@ function SessionChips({ session, agent, onAgent, fresh, onFresh }: { session: Se
             onChange={(value) => void attempt(post(at(session.id, "/config"), { config_id: option.id, value }))}
           />
         ))}
-      <button type="button" aria-pressed={fresh} onClick={onFresh} title="The next turn begins anew: the agent is told the whole conversation" className={`min-h-(--target) shrink-0 rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
+      <button type="button" aria-pressed={fresh} onClick={onFresh} title="Replay the whole conversation to the agent with the next message" className={`min-h-(--target) shrink-0 rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
         {fresh ? "Fresh next turn" : "Fresh"}
       </button>
     </>

@@ -86,7 +86,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
 /** How the next turn would begin, and why. */
 export async function sayPlan(id: string): Promise<void> {
   const plan = await attempt(post<{ context: "live" | "resumed" | "fresh"; reason: string; bytes?: number }>(at(id, "/plan"), {}));
-  if (plan) say(`The next turn would be ${plan.reason === "first_turn" ? "new" : CONTEXT_WORDS[plan.context]}. ${contextReason(plan.context, plan.reason).replace("was told", "would be told").replace("opened its", "would open its")}`);
+  if (plan) say(`The next turn would be ${plan.reason === "first_turn" ? "new" : CONTEXT_WORDS[plan.context]}. ${contextReason(plan.context, plan.reason).replace("was replayed", "would be replayed").replace("opened its", "would open its")}`);
 }
 
 async function archive(id: string, archived: boolean): Promise<void> {

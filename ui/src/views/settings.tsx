@@ -9,7 +9,8 @@ import { attempt, say } from "../shell/toast";
 import { setTelling, telling } from "../shell/telling";
 import { setTheme, theme, type Theme } from "../state/kept";
 import { bytes, count, duration, exact } from "../text/words";
-import { get, post, remove, request } from "../wire/api";
+import { get, post, remove } from "../wire/api";
+import { setPageKey } from "../wire/ask";
 
 export default function Settings() {
   return (
@@ -69,6 +70,7 @@ interface Vitals {
   agents_memory_bytes: number;
   events: number;
   disk_free_bytes: number;
+  damaged: { kind: string; id: string; session_id: string | null; what: string }[];
 }
 
 const LOOK_MS = 2000;
@@ -105,6 +107,15 @@ function Health() {
         <Figure name="Agent processes" value={shown((one) => String(one.processes))} values={all.map((one) => one.processes)} />
         <Figure name="Free disk" value={shown((one) => bytes(one.disk_free_bytes))} values={[]} />
       </dl>
+      {now && now.damaged.length > 0 && (
+        <div className="mt-4 rounded-md border border-amber-line bg-amber-soft p-3 text-sm">
+          <p className="font-semibold text-amber">Damaged and set aside</p>
+          <ul className="mt-1 space-y-1">
+            {now.damaged.map((one) => <li key={one.kind + one.id} className="break-words">{one.kind} <code>{one.id}</code>: {one.what}</li>)}
+          </ul>
+          <p className="mt-2">Nothing of it was deleted. On the server, <code>perdure doctor --deep</code> says what to do.</p>
+        </div>
+      )}
     </section>
   );
 }
@@ -129,6 +140,11 @@ interface Login {
   this: boolean;
 }
 
+function signedOut(): void {
+  setPageKey(null);
+  location.assign("/");
+}
+
 function Browsers() {
   const [logins, setLogins] = useState<Login[]>([]);
   const [link, setLink] = useState("");
@@ -149,7 +165,7 @@ function Browsers() {
           <QrCode text={link} />
           <div className="min-w-0 flex-1 basis-60 text-sm">
             <p className="flex items-center gap-1 font-mono text-xs break-all">{link} <CopyButton text={link} label="Copy the link" /></p>
-            {local && <p className="mt-2 text-amber">This address is only reachable on this machine. Open the page under a name that the phone can reach (start the server with --host, see docs/security.md), then show the code again.</p>}
+            {local && <p className="mt-2 text-amber">This address is only reachable on this machine. Open the page under a name that the phone can reach (put a proxy with HTTPS in front of the server, see docs/operations.md), then show the code again.</p>}
           </div>
         </div>
       )}
@@ -159,7 +175,7 @@ function Browsers() {
             <span className="font-mono text-xs">{login.id.slice(0, 8)}</span>
             <span className="flex-1 text-quiet">{login.this && <span className="text-text">This browser · </span>}<span title={exact(login.until)}>signed in until {new Date(login.until).toLocaleDateString(undefined, { dateStyle: "medium" })}</span></span>
             {login.this ? (
-              <Button tone="danger" onClick={() => void request("POST", "/api/logout", {}).then(() => location.assign("/"))}>Sign out</Button>
+              <Button tone="danger" onClick={() => void attempt(post("/api/logout").then(signedOut))}>Sign out</Button>
             ) : (
               <Button onClick={() => void attempt(remove(`/api/logins/${login.id}`).then(() => say("Signed out."))).then(look)}>Sign out</Button>
             )}

@@ -1,9 +1,15 @@
 // Signing in: by the one-time link of `perdure login`, or by pasting that link, its code, or the server's token. Above: the
-// app shows it while the server does not know this browser. Below: the API. Nothing secret is kept by the page.
+// app shows it while the server does not know this browser. Below: the API. What the page keeps is a key that
+// is worth nothing without the cookie, which no script can read.
 
 import { useState } from "react";
 import { Button } from "../parts/button";
 import { post, Problem, request, sentence } from "../wire/api";
+import { setPageKey } from "../wire/ask";
+
+async function redeem(code: string): Promise<void> {
+  setPageKey((await post<{ page_key: string }>("/api/login", { code })).page_key);
+}
 
 /** Signs in by the code in the address, if there is one. True if it did. */
 export async function signInByLink(): Promise<boolean | string> {
@@ -11,7 +17,7 @@ export async function signInByLink(): Promise<boolean | string> {
   if (!code) return false;
   history.replaceState(null, "", location.pathname + location.search);
   try {
-    await post("/api/login", { code });
+    await redeem(code);
     return true;
   } catch (error) {
     return sentence(error);
@@ -21,13 +27,13 @@ export async function signInByLink(): Promise<boolean | string> {
 async function signIn(given: string): Promise<void> {
   const text = given.trim();
   const code = /#login=([\w-]+)/.exec(text)?.[1];
-  if (code) return post("/api/login", { code });
+  if (code) return redeem(code);
   try {
     // The server's token makes a link, and the link makes a cookie.
     const { path } = await request<{ path: string }>("POST", "/api/login-links", {}, { authorization: `Bearer ${text}` });
-    return await post("/api/login", { code: path.split("=")[1] });
+    return await redeem(path.split("=")[1]!);
   } catch {
-    return post<void>("/api/login", { code: text }).catch((error) => {
+    return redeem(text).catch((error) => {
       throw error instanceof Problem && error.code === "unauthorized" ? new Error("That is neither the server's token nor a link that still works. Type perdure login for a new one.") : error;
     });
   }

@@ -8,52 +8,12 @@ import { Icon } from "../parts/icons";
 import { BlockView, Code, CopyButton } from "../parts/markdown";
 import { grow, NOTHING, shown } from "../text/blocks";
 import { counts, difference } from "../text/difference";
-import { duration, plural, shortPath } from "../text/words";
+import { changes, DELEGATING, describe, field, isFailed, isRunning, took } from "../text/tool";
+import { duration, plural } from "../text/words";
 import type { Json, ToolPart } from "../wire/types";
 import type { Asked } from "./rows";
 
 const SHOWN_CHARS = 20_000;
-
-const VERBS: Record<string, [string, string]> = {
-  execute: ["Ran", "Running"],
-  edit: ["Edited", "Editing"],
-  read: ["Read", "Reading"],
-  search: ["Searched", "Searching"],
-  delete: ["Deleted", "Deleting"],
-  move: ["Moved", "Moving"],
-  fetch: ["Fetched", "Fetching"],
-};
-
-const field = (input: Json, ...names: string[]): string => {
-  if (!input || typeof input !== "object" || Array.isArray(input)) return "";
-  for (const name of names) if (typeof input[name] === "string" && input[name]) return input[name] as string;
-  return "";
-};
-
-/** Tools that start a sub-agent, as Claude Code calls them. */
-const DELEGATING = ["Agent", "Task"];
-const EVERYBODY = "general-purpose";
-
-/** What was done, and to what; `code` if that is to be read letter by letter. */
-export function describe(tool: ToolPart, workdir: string): { verb: string; subject: string; code: boolean } {
-  const done = tool.status === "completed" || tool.status === "failed";
-  if (DELEGATING.includes(tool.name)) {
-    const to = field(tool.input, "subagent_type");
-    return { verb: (done ? "Delegated" : "Delegating") + (to && to !== EVERYBODY ? ` to ${to}` : ""), subject: field(tool.input, "description") || tool.title, code: false };
-  }
-  const path = tool.diff?.[0]?.path ?? field(tool.input, "file_path", "path", "notebook_path");
-  const subject = tool.kind === "execute" ? field(tool.input, "command") : tool.kind === "search" ? field(tool.input, "pattern", "query") : tool.kind === "fetch" ? field(tool.input, "url") : path ? shortPath(path, workdir) : "";
-  const verbs = VERBS[tool.kind];
-  if (verbs && subject) return { verb: verbs[done ? 0 : 1], subject: subject.split("\n")[0]!, code: true };
-  return { verb: tool.title || tool.name, subject: "", code: false };
-}
-
-export const isRunning = (tool: ToolPart) => tool.status === "pending" || tool.status === "in_progress";
-export const isFailed = (tool: ToolPart) => tool.status === "failed" || !!tool.is_error;
-
-function took(tool: ToolPart): number | null {
-  return tool.started_at && tool.ended_at ? Date.parse(tool.ended_at) - Date.parse(tool.started_at) : null;
-}
 
 function Running({ since }: { since: string }) {
   const now = useSeconds();
@@ -76,9 +36,10 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
   const isOpen = open.has(key);
   const { verb, subject, code } = describe(tool, workdir);
   const changed = useMemo(() => {
-    if (!tool.diff?.length) return null;
-    return tool.diff.map((diff) => counts(difference(diff.old_text, diff.new_text))).reduce((a, b) => ({ added: a.added + b.added, removed: a.removed + b.removed }));
-  }, [tool.diff]);
+    const made = changes(tool);
+    if (!made.length) return null;
+    return made.map((diff) => counts(difference(diff.old_text, diff.new_text))).reduce((a, b) => ({ added: a.added + b.added, removed: a.removed + b.removed }));
+  }, [tool.diff, tool.outcome, tool.status]);
   const ms = took(tool);
   const failed = isFailed(tool);
   const failedInside = childTools.filter(isFailed).length;
@@ -101,7 +62,7 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
           </span>
         )}
         <span className="shrink-0 text-right text-xs whitespace-nowrap text-quiet tabular-nums">
-          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <>{ms !== null && ms >= 10 && duration(ms)} <span className="font-medium text-red">failed</span></> : waits ? <span className="text-amber">waits for you</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : "done"}
+          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <>{ms !== null && ms >= 10 && duration(ms)} <span className="font-medium text-red">failed</span></> : waits ? <span className="text-amber">waits for you</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : tool.outcome ? null : "done"}
         </span>
       </button>
       {isOpen && <ToolDetails tool={tool} childTools={childTools} all={all} workdir={workdir} open={open} toggle={toggle} live={live} asked={asked} />}
@@ -182,9 +143,11 @@ const Cut = () => <p className="text-xs text-quiet">Only the last {SHOWN_CHARS.t
 /** A run of finished tools as one line. */
 export function ToolsView({ tools, isOpen, onToggle }: { tools: ToolPart[]; isOpen: boolean; onToggle: () => void }) {
   const failed = tools.filter(isFailed).length;
+  const denied = tools.filter((tool) => tool.outcome === "denied").length;
   const starts = tools.map((tool) => Date.parse(tool.started_at ?? "")).filter(Number.isFinite);
   const ends = tools.map((tool) => Date.parse(tool.ended_at ?? "")).filter(Number.isFinite);
-  const ms = starts.length && ends.length ? Math.max(...ends) - Math.min(...starts) : null;
+  const waited = tools.reduce((sum, tool) => sum + (tool.waited_ms ?? 0), 0);
+  const ms = starts.length && ends.length ? Math.max(0, Math.max(...ends) - Math.min(...starts) - waited) : null;
   return (
     <button type="button" aria-expanded={isOpen} onClick={onToggle} className="flex w-full max-w-[92ch] items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left text-sm hover:bg-hover">
       <Icon name="right" size={12} className={`text-quiet ${isOpen ? "rotate-90" : ""}`} />
@@ -192,6 +155,7 @@ export function ToolsView({ tools, isOpen, onToggle }: { tools: ToolPart[]; isOp
         {plural(tools.length, "tool")}{" "}
         <span className="ml-1 text-quiet">{[...new Set(tools.map((tool) => tool.name))].slice(0, 4).join(", ")}</span>
       </span>
+      {denied > 0 && <span className="text-xs text-quiet">{denied} denied</span>}
       {failed > 0 && <span className="text-xs font-medium text-red">{failed} failed</span>}
       {ms !== null && ms >= 10 && <span className="text-xs text-quiet tabular-nums">{duration(ms)}</span>}
     </button>

@@ -9,10 +9,12 @@ import { Icon } from "../parts/icons";
 import { Prose } from "../parts/markdown";
 import { Menu, type MenuItem } from "../parts/menu";
 import { pathOfTurn } from "../shell/router";
+import { attempt } from "../shell/toast";
 import type { Turn } from "../state/session";
-import { contextReason, CONTEXT_WORDS, count, duration, exact, money, plural, STOP_WORDS, withTimes } from "../text/words";
+import { bytes, contextReason, CONTEXT_WORDS, count, duration, exact, money, plural, replayedWords, STOP_WORDS, withTimes } from "../text/words";
 import { at } from "../wire/api";
-import type { NoticePart, PlanPart, Prompt, ResolvedPart, TextPart, TurnInfo } from "../wire/types";
+import { download } from "../wire/download";
+import type { ImagePart, NoticePart, PlanPart, Prompt, ResolvedPart, TextPart, TurnInfo } from "../wire/types";
 
 export interface TurnActions {
   edit: (turn: Turn, text: string) => Promise<boolean>;
@@ -98,7 +100,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
           {message.attachments.map((attachment, index) => (
             <li key={index} className="flex items-center gap-1.5 rounded-md border border-line px-2 py-1 text-xs text-quiet">
               <Icon name="clip" size={12} />
-              {attachment.file && session ? <a href={at(session, `/attachments/${encodeURIComponent(attachment.file)}`)} download={attachment.name} className="reach underline underline-offset-2">{attachment.name}</a> : attachment.name}
+              {attachment.file && session ? <button type="button" title={`Download ${attachment.name}`} onClick={() => void attempt(download(at(session, `/attachments/${encodeURIComponent(attachment.file!)}`), attachment.name))} className="reach cursor-pointer underline underline-offset-2">{attachment.name}</button> : attachment.name}
             </li>
           ))}
         </ul>
@@ -139,6 +141,11 @@ export const Separator = memo(function Separator({ turn }: { turn: Turn }) {
       <span className="h-px flex-1 bg-line" />
     </div>
   );
+});
+
+/** That a turn began without any context of the agent's own, and why. */
+export const ReplayedRow = memo(function ReplayedRow({ info }: { info: TurnInfo }) {
+  return <p className="max-w-[92ch] pb-1 pl-6 text-xs break-words text-quiet">{replayedWords(info.agent, info.context_reason)}</p>;
 });
 
 /** How the turn began; pressed, why. */
@@ -192,6 +199,18 @@ export function PlanList({ part }: { part: PlanPart }) {
     </ol>
   );
 }
+
+/** A picture that the agent shows. It is drawn only from kinds that browsers show safely; the server keeps no others. */
+export const ImageRow = memo(function ImageRow({ part }: { part: ImagePart }) {
+  const what = `${part.mime_type.replace("image/", "").toUpperCase()} image, ${bytes(part.size)}`;
+  if (part.data === null) return <p className="max-w-[92ch] py-1 pl-6 text-sm text-quiet">{what}: not kept here.</p>;
+  return (
+    <figure className="my-2 max-w-[92ch] pl-6">
+      <img src={`data:${part.mime_type};base64,${part.data}`} alt={what} className="max-h-96 max-w-full rounded-md border border-line object-contain" />
+      <figcaption className="mt-1 text-xs text-quiet">{what}</figcaption>
+    </figure>
+  );
+});
 
 export const PlanRow = memo(function PlanRow({ part, isOpen, onToggle }: { part: PlanPart; isOpen: boolean; onToggle: () => void }) {
   const done = part.entries.filter((entry) => entry.status === "completed").length;
@@ -248,7 +267,7 @@ export const Notice = memo(function Notice({ part, turn, onRetry }: { part: Noti
   if (part.type !== "error") {
     if (!part.reason) return null;
     const words = (part.reason ?? "").replace(/_/g, " ");
-    return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.type === "context_fallback" ? `The agent could not go on in its own session (${words}), so it was told the whole conversation.` : `The agent is spoken to in another way from now on (${words}).`}</p>;
+    return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.type === "context_fallback" ? `The agent could not go on in its own session (${words}), so the conversation was replayed to it.` : `The agent is spoken to in another way from now on (${words}).`}</p>;
   }
   return (
     <div role="group" aria-label="Error" className="my-2 max-w-[92ch] rounded-lg border border-line bg-red-soft px-3 py-2 text-sm">

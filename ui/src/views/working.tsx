@@ -8,7 +8,7 @@ import type { State } from "../state/session";
 import { counting } from "../text/words";
 import { at, post } from "../wire/api";
 import type { ToolPart } from "../wire/types";
-import { describe, isRunning } from "./tool";
+import { describe, isRunning } from "../text/tool";
 
 const QUIET_AFTER_MS = 15_000;
 

@@ -1,6 +1,7 @@
-// Requests to the server. Above: stores and views. Below: fetch. A refusal becomes a Problem whose message is the
+// Requests to the server. Above: stores and views. Below: ask.ts. A refusal becomes a Problem whose message is the
 // server's own sentence, which says what to do; a server that can't be reached becomes Unreachable.
 
+import { ask } from "./ask";
 import type { Json } from "./types";
 
 export class Problem extends Error {
@@ -30,7 +31,7 @@ export function whenUnauthorized(listener: Listener): void {
 export async function request<T>(method: string, path: string, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal): Promise<T> {
   let answer: Response;
   try {
-    answer = await fetch(path, {
+    answer = await ask(path, {
       method,
       headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
       body: body === undefined ? undefined : JSON.stringify(body),

@@ -2,6 +2,7 @@
 // none. Below: streams. A browser opens at most six connections to one host, so a stream per tab would soon block every
 // request. It keeps no conversation: a tab that begins to watch a session is given a snapshot by a new stream.
 
+import { ask } from "./ask";
 import { Refresher } from "./refresher";
 import { Stream, type StreamState } from "./stream";
 import type { Event, Session } from "./types";
@@ -27,7 +28,7 @@ export type FromFeed =
   | { kind: "changes"; events: Event[] }
   | { kind: "sessions"; sessions: Session[]; cursor: string | null }
   | { kind: "link"; state: LinkState; at: number }
-  | { kind: "missing"; session: string };
+  | { kind: "missing" | "damaged"; session: string };
 
 export type LinkState = "connecting" | "live" | "lost" | "unauthorized";
 
@@ -121,10 +122,13 @@ export class Feed {
     if ("sessions" in message) this.watch(watcher, message.sessions, !known || message.kind === "watch");
     if (message.kind === "again") this.restart();
     else if (message.kind === "relist") this.lists.want();
-    else if (message.kind === "nudge") {
-      this.changes?.nudge();
-      this.watching?.nudge();
-    }
+    else if (message.kind === "nudge") this.nudge();
+  }
+
+  /** Look at once instead of waiting: the network is back, or this browser has signed in. */
+  nudge(): void {
+    this.changes?.nudge();
+    this.watching?.nudge();
   }
 
   private watch(watcher: Watcher, sessions: string[], anew: boolean): void {
@@ -188,11 +192,11 @@ export class Feed {
     const stream = this.watching;
     let found = false;
     for (const session of this.watched) {
-      const answer = await fetch(`/api/sessions/${encodeURIComponent(session)}/queue`).catch(() => null);
-      if (answer?.status !== 404) continue;
+      const answer = await ask(`/api/sessions/${encodeURIComponent(session)}/queue`).catch(() => null);
+      if (answer?.status !== 404 && answer?.status !== 410) continue;
       found = true;
       for (const watcher of this.tabs.values()) watcher.sessions = watcher.sessions.filter((one) => one !== session);
-      this.tell({ kind: "missing", session });
+      this.tell({ kind: answer.status === 410 ? "damaged" : "missing", session });
     }
     // If all are there after all, the stream finds out by itself, after a pause.
     if (found && this.watching === stream) this.restart();
@@ -211,7 +215,7 @@ export class Feed {
   }
 
   private async fetchList(signal: AbortSignal): Promise<boolean> {
-    const answer = await fetch(`/api/sessions?archived=false&limit=${LIST_LIMIT}`, { signal: AbortSignal.any([signal, AbortSignal.timeout(LIST_TIMEOUT_MS)]) });
+    const answer = await ask(`/api/sessions?archived=false&limit=${LIST_LIMIT}`, { signal: AbortSignal.any([signal, AbortSignal.timeout(LIST_TIMEOUT_MS)]) });
     if (!answer.ok) return answer.status === 401;
     const found = (await answer.json()) as { sessions: Session[]; next_cursor: string | null };
     this.list = { kind: "sessions", sessions: found.sessions, cursor: found.next_cursor };

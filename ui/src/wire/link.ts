@@ -2,6 +2,7 @@
 // comes. Below: a port. A tab of its own lets go of its streams while it is hidden, so that tabs don't use connections
 // up that the visible one needs; one hidden tab keeps listening if the person wants to be told.
 
+import { pageKey } from "./ask";
 import { Feed, type FromFeed, type ToFeed } from "./feed";
 
 declare const __BUILD__: string;
@@ -52,7 +53,8 @@ function shared(told: () => boolean): typeof speak {
       speak({ kind: "watch", sessions: watched });
     };
     worker.port.start();
-    return (message) => worker.port.postMessage(message);
+    // A worker can't read what this origin keeps.
+    return (message) => worker.port.postMessage({ ...message, key: pageKey() });
   } catch {
     return null;
   }

@@ -1,7 +1,8 @@
 // One event stream that is kept alive: connects, reads frames, and comes back by itself from where it was. Above: the
-// feed decides what is watched. Below: fetch. The pauses between tries are short because the server is near: within a second
+// feed decides what is watched. Below: ask.ts. The pauses between tries are short because the server is near: within a second
 // of its being back, the page is right.
 
+import { ask } from "./ask";
 import { Framer } from "./sse";
 import type { Event } from "./types";
 
@@ -99,7 +100,7 @@ export class Stream {
     const timer = setTimeout(() => abort.abort(), HEADERS_MS);
     this.askedAt = Date.now();
     try {
-      return await fetch(this.url, {
+      return await ask(this.url, {
         headers: this.position ? { "last-event-id": this.position } : {},
         signal: abort.signal,
         cache: "no-store",
@@ -114,7 +115,8 @@ export class Stream {
     const answer = await this.ask();
     if (answer.status === 204) return "ended";
     if (answer.status === 401) return "unauthorized";
-    if (answer.status === 404) return "missing";
+    // 410: it is there and can't be read.
+    if (answer.status === 404 || answer.status === 410) return "missing";
     if (answer.status === 400 && this.position) {
       // A position that this server does not understand is no position.
       this.position = "";

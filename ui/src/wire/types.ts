@@ -31,6 +31,7 @@ export interface TurnInfo {
   input_bytes: number | null;
   model?: string | null;
   catch_up?: number;
+  replayed?: number;
   digested?: number;
   left_out?: number;
 }
@@ -140,6 +141,10 @@ export interface ToolPart {
   diff?: Diff[];
   locations?: { path: string; line?: number }[];
   is_error?: boolean;
+  /** It was not done, or not to its end. */
+  outcome?: "denied" | "interrupted";
+  /** How much of its time it waited for a person. */
+  waited_ms?: number;
 }
 
 export interface PlanEntry {
@@ -151,6 +156,15 @@ export interface PlanEntry {
 export interface PlanPart {
   type: "plan";
   entries: PlanEntry[];
+}
+
+export interface ImagePart {
+  type: "image";
+  mime_type: string;
+  size: number;
+  /** Base64; null if it is too large or no longer at hand. */
+  data: string | null;
+  tool_id: string | null;
 }
 
 export interface ResolvedPart {
@@ -183,7 +197,7 @@ export interface NoticePart {
   at?: string;
 }
 
-export type Part = TextPart | ToolPart | PlanPart | ResolvedPart | AskedPart | NoticePart;
+export type Part = TextPart | ToolPart | PlanPart | ImagePart | ResolvedPart | AskedPart | NoticePart;
 
 export interface PromptOption {
   option_id: string;

@@ -51,6 +51,8 @@ class Choosing:
         changed = self._take(options)
         setting = settings.find(self._state.settings, sent.config_id)
         if setting is None:
+            # It lists the option no longer, and said yes to it.
+            self._out.emit(Config(turn=self._turn, config_id=sent.config_id, value=sent.value))
             return
         if not options:
             setting.current = sent.value

@@ -8,8 +8,9 @@ import math
 from typing import Any
 from urllib.parse import quote
 
-from perdure.core.events import PlanEntry
+from perdure.core.events import Image, PlanEntry
 from perdure.drivers.base import SendPrompt
+from perdure.drivers.images import image
 
 
 def block_text(block: Any) -> str:
@@ -26,6 +27,16 @@ def block_text(block: Any) -> str:
         name = block.get("name")
         return f"[{name if isinstance(name, str) else uri}]({uri})"
     return ""
+
+
+def block_image(block: Any, turn: int, tool_id: str | None = None) -> Image | None:
+    """The picture of one content block, if it is one."""
+    if not isinstance(block, dict):
+        return None
+    resource = block.get("resource")
+    if isinstance(resource, dict):
+        return image(turn, resource.get("mimeType"), resource.get("blob"), tool_id)
+    return image(turn, block.get("mimeType"), block.get("data"), tool_id) if block.get("type") == "image" else None
 
 
 def plan_entries(update: dict[str, Any]) -> list[PlanEntry]:

@@ -5,8 +5,12 @@ provider's: the patterns below are such sentences.
 """
 
 import re
+from typing import NamedTuple
 
 from perdure.drivers.jsonrpc import NEEDS_LOGIN, RESOURCE_NOT_FOUND, Failure
+from perdure.drivers.sentences import reset_after_s
+
+TOO_MANY_REQUESTS = 429
 
 _TOO_LONG = re.compile(
     r"(prompt|input|conversation|request) is too (long|large)"
@@ -32,16 +36,39 @@ _CORRUPT = re.compile(
 _FORGOTTEN = re.compile(r"(session|thread)( \S+)? (was )?not found|unknown session", re.IGNORECASE)
 """The agent doesn't know the session that it opened itself."""
 
+_LIMIT = re.compile(
+    r"(usage|weekly|daily|session) limit (is )?(reached|exceeded)"
+    r"|usage_limit"
+    r"|(hit|reached|exceeded) your [\w ,-]{0,40}(limit|quota)"
+    r"|exhausted your [\w ,-]{0,40}(capacity|quota|limit)"
+    r"|quota (exceeded|will reset)"
+    r"|resource[ _](has been )?exhausted",
+    re.IGNORECASE,
+)
+"""An allowance is used up."""
+_TOO_FAST = re.compile(r"rate[ _]limit|too many requests", re.IGNORECASE)
 
-def prompt_fault(failure: Failure) -> tuple[str, bool]:
-    """A code for the failed turn, and whether the native session is lost with it."""
-    text = failure.sentence
+
+class Fault(NamedTuple):
+    """A code for the failed turn; whether the native session is lost with it; when it is worth another try."""
+
+    code: str
+    poisoned: bool = False
+    retry_after_s: float | None = None
+
+
+def prompt_fault(failure: Failure) -> Fault:
+    text = failure.text
     if failure.code == NEEDS_LOGIN:
-        return "needs_login", False
+        return Fault("needs_login")
     if _TOO_LONG.search(text):
-        return "context_too_long", True
+        return Fault("context_too_long", poisoned=True)
     if _CORRUPT.search(text):
-        return "history_corrupt", True
+        return Fault("history_corrupt", poisoned=True)
     if failure.code == RESOURCE_NOT_FOUND or _FORGOTTEN.search(text):
-        return "session_lost", True
-    return "agent_error", False
+        return Fault("session_lost", poisoned=True)
+    if _LIMIT.search(text):
+        return Fault("usage_limit", retry_after_s=reset_after_s(f"{text} {failure.raw}"))
+    if failure.code == TOO_MANY_REQUESTS or _TOO_FAST.search(text):
+        return Fault("rate_limited", retry_after_s=reset_after_s(f"{text} {failure.raw}"))
+    return Fault("agent_error")

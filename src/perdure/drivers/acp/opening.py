@@ -200,13 +200,13 @@ class Opening:
             code, passing = "needs_login", False
             ways = ", ".join(self._state.auth_methods) or "no way that it names"
             message = f"{message}. Log in with the agent's own program first; it offers {ways}"
-        self._fail_with(code, message, passing)
+        self._fail_with(code, message, passing, failure.raw or None)
 
-    def _fail_with(self, code: str, message: str, passing: bool = False) -> None:
+    def _fail_with(self, code: str, message: str, passing: bool = False, detail: str | None = None) -> None:
         # A process that is initialized may be asked for another session; one that isn't has to be asked that again.
         self._state.phase = "ready" if self._state.phase == "opening" else "unborn"
         self._state.held.clear()
-        self._out.emit(StartFailed(code, message, passing))
+        self._out.emit(StartFailed(code, message, passing, detail))
 
     def _advertises(self, capability: str) -> bool:
         session = self._state.capabilities.get("sessionCapabilities")

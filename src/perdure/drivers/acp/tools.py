@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from perdure.core.events import Event, ToolResult, ToolStatus, ToolUpdate, ToolUse
 from perdure.drivers import jsonrpc
-from perdure.drivers.acp.content import block_text
+from perdure.drivers.acp.content import block_image, block_text
+from perdure.drivers.images import IMAGES_MAX, digest
 
 KEPT_INPUT_BYTES = 64 * 1024
 KEPT_OUTPUT_CHARS = 16 * 1024
@@ -38,6 +39,8 @@ class Tool(Struct, omit_defaults=True):
     words_message: str | int | None = None
     words_untold: int = 0
     """How much of that was added since it was last told."""
+    images: list[str] = []
+    """Digests of the pictures that it gave, which most agents repeat."""
 
     @property
     def open(self) -> bool:
@@ -74,13 +77,13 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
             input=call.get("rawInput"),
             parent_tool_id=parent,
         )
-        return [use, *_progress(tool, call, turn)]
+        return [use, *_images(tool, call, turn), *_progress(tool, call, turn)]
     # Only what is new: many agents repeat the whole call with every word.
     title, given = _string(call, "title"), call.get("rawInput")
     title = title if title != tool.title else ""
     given = given if given != tool.input else None
     _remember(tool, call)
-    return _progress(tool, call, turn, title or None, given)
+    return [*_images(tool, call, turn), *_progress(tool, call, turn, title or None, given)]
 
 
 def report(running: Calls, parent: str, message: str | int | None, text: str) -> list[Event]:
@@ -178,6 +181,19 @@ def _content(tool: Tool, call: dict[str, Any], ends: bool) -> str | None:
     if raw is not None and raw != "" and not tool.said:
         return _readable(raw)
     return None
+
+
+def _images(tool: Tool, call: dict[str, Any], turn: int) -> list[Event]:
+    """The pictures that this message adds."""
+    found: list[Event] = []
+    blocks = call.get("content")
+    for block in blocks if isinstance(blocks, list) else []:
+        inner = block.get("content") if isinstance(block, dict) and block.get("type") == "content" else None
+        shown = block_image(inner, turn, call["toolCallId"])
+        if shown is not None and tool.open and digest(shown) not in tool.images and len(tool.images) < IMAGES_MAX:
+            tool.images = [*tool.images, digest(shown)]
+            found.append(shown)
+    return found
 
 
 def _readable(raw: Any) -> str:

@@ -102,9 +102,19 @@ class Turns:
             # go, and its session is not relied on.
             self.finish("cancelled", broken=True)
         else:
-            code, poisoned = prompt_fault(failure)
-            self.finish("failed", code, failure.sentence, poisoned)
+            self._fail(failure)
         self.send_next()
+
+    def _fail(self, failure: jsonrpc.Failure) -> None:
+        fault = prompt_fault(failure)
+        self.finish(
+            "failed",
+            fault.code,
+            failure.sentence,
+            fault.poisoned,
+            detail=failure.raw if failure.raw != failure.sentence else None,
+            retry_after_s=fault.retry_after_s,
+        )
 
     def finish(
         self,
@@ -113,6 +123,8 @@ class Turns:
         message: str | None = None,
         poisoned: bool = False,
         broken: bool = False,
+        detail: str | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         """`broken`: nobody knows what the process does now, and what its session holds."""
         state, running = self._state, self._state.running
@@ -131,6 +143,8 @@ class Turns:
                 stop_reason=stop_reason,
                 error_code=code,
                 error_message=message,
+                error_detail=detail,
+                retry_after_s=retry_after_s,
                 poisoned=poisoned,
                 forgotten=broken or (stop_reason == "cancelled" and self._unsure(running)),
                 leaves=broken,
@@ -168,6 +182,10 @@ class Turns:
                 running.block_kind, running.block_message = chunk.kind, chunk.message_id
             running.warned_only = running.warned_only and text.startswith(WARNING)
             self._out.say(chunk.kind == "agent_thought_chunk", running.turn, running.block, text)
+        elif (shown := content.block_image(jsonrpc.value(chunk.content), running.turn)) is not None:
+            # What is said after a picture is something new.
+            running.block_kind, running.warned_only = "image", False
+            self._out.emit(shown)
         else:
             # qwen ends with an empty piece that carries the turn's usage.
             self._use(running, content.token_figures(meta.get("usage") if isinstance(meta, dict) else None))

@@ -55,7 +55,9 @@ class Choosing:
             self._state.model_set = True
             self._tell("model", sent.value)
         else:
-            self.mode_is(wire.string(response, "mode") or sent.value)
+            # Told even if it is the mode already: somebody waits for the answer.
+            self._state.mode = wire.string(response, "mode") or sent.value
+            self._tell("mode", self._state.mode)
 
     def mode_is(self, mode: Any) -> None:
         """The agent says its mode, of which it does often."""

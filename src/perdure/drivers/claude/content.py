@@ -7,11 +7,11 @@ its usual shape is left out, since versions differ.
 import re
 from typing import Any
 
-from perdure.core.events import PlanEntry
+from perdure.core.events import Image, PlanEntry
 from perdure.drivers.base import SendPrompt
 from perdure.drivers.claude import wire
+from perdure.drivers.images import IMAGES_MAX, KINDS, image
 
-IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 NO_COMMAND = "(This is a message and not a command.)\n"
 LEAVES_THE_SESSION = ("clear", "reset", "new", "resume", "continue", "branch", "fork", "rewind", "exit", "quit")
 """Commands after which the agent's session is not the one that is kept here."""
@@ -36,7 +36,7 @@ def prompt(order: SendPrompt, commands: list[str]) -> str | list[dict[str, Any]]
     for attachment in order.attachments:
         data, media_type = attachment.get("data"), attachment.get("mime_type") or attachment.get("media_type")
         place = attachment.get("path") or attachment.get("uri")
-        if isinstance(data, str) and media_type in IMAGES:
+        if isinstance(data, str) and media_type in KINDS:
             source = {"type": "base64", "media_type": media_type, "data": data}
             images.append({"type": "image", "source": source})
         elif isinstance(place, str):
@@ -110,6 +110,17 @@ def text_of(content: Any) -> str:
         elif kind in ("image", "document"):
             texts.append(f"[{kind}]")
     return "\n".join(text for text in texts if text)
+
+
+def images(content: Any, turn: int, tool_id: str) -> list[Image]:
+    """The pictures that a tool gave."""
+    found: list[Image] = []
+    for block in content if isinstance(content, list) else []:
+        source = wire.part(block, "source") if wire.string(block, "type") == "image" else {}
+        shown = image(turn, source.get("media_type"), source.get("data"), tool_id)
+        if shown is not None and len(found) < IMAGES_MAX:
+            found.append(shown)
+    return found
 
 
 def commands(response: dict[str, Any]) -> list[dict[str, Any]]:

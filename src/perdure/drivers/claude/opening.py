@@ -8,6 +8,7 @@ comes after the first prompt.
 from typing import Any
 
 from perdure.core.events import Config
+from perdure.drivers import sentences
 from perdure.drivers.base import ResumeRefused, SessionOpened, StartFailed, StartSession
 from perdure.drivers.claude import content, faults, launching, wire
 from perdure.drivers.claude.choosing import Choosing
@@ -65,7 +66,7 @@ class Opening:
         if gone and self._resuming:
             self._state.phase = "refused"
             self._state.held.clear()
-            self._out.emit(ResumeRefused(text, reopens=False))
+            self._out.emit(ResumeRefused(sentences.plain(text), reopens=False))
         else:
             self._fail(code, text)
 
@@ -120,6 +121,7 @@ class Opening:
                 resumed=self._resuming,
                 models=models,
                 modes={"currentModeId": state.mode, "availableModes": modes},
+                config_options=_options(modes, state.mode, models) if models is not None else None,
                 capabilities=state.abilities,
             )
         )
@@ -127,7 +129,25 @@ class Opening:
     def _fail(self, code: str, message: str) -> None:
         self._state.phase = "refused"
         self._state.held.clear()
-        self._out.emit(StartFailed(code, message))
+        sentence, detail = sentences.said(message)
+        self._out.emit(StartFailed(code, sentence, detail=detail))
+
+
+def _options(modes: list[dict[str, Any]], mode: str | None, models: dict[str, Any]) -> list[dict[str, Any]]:
+    """Mode and model in the shape of ACP's options, so that all agents list theirs in one place."""
+    listed = [
+        {"value": one["modelId"], "name": one["name"], "description": one["description"]}
+        for one in models["availableModels"]
+    ]
+    return [
+        _option("mode", mode, [{"value": one["id"], "name": one["name"]} for one in modes]),
+        _option("model", models["currentModelId"], listed),
+    ]
+
+
+def _option(config_id: str, current: Any, values: list[dict[str, Any]]) -> dict[str, Any]:
+    named = {"id": config_id, "name": config_id.capitalize(), "category": config_id, "type": "select"}
+    return {**named, "currentValue": current, "options": values}
 
 
 def _abilities(said: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from perdure.drivers.claude.outbox import Outbox
 from perdure.drivers.claude.speaking import Speaking
 from perdure.drivers.claude.state import OWN_TURN, Running, State
 from perdure.drivers.claude.working import Working
+from perdure.drivers.sentences import said
 
 BY_ITSELF = "The agent goes on by itself."
 
@@ -162,6 +163,7 @@ class Turns:
         if code == "usage_limit":
             retry_at = faults.resets_at(message or "") or state.limit_resets_at
             message = self._tell_limit(message or "", retry_at)
+        spoken = said(message) if message is not None else None
         cost = self._cost(result)
         figures: dict[str, Any] = content.figures(result)
         if running.context_used:
@@ -180,7 +182,8 @@ class Turns:
                 turn=running.turn,
                 stop_reason=stop_reason,
                 error_code=code,
-                error_message=message,
+                error_message=spoken.sentence if spoken is not None else None,
+                error_detail=spoken.detail if spoken is not None else None,
                 poisoned=poisoned or left,
                 held=code in faults.OUTSIDE and not running.said and not running.tools,
                 cost_usd=cost,

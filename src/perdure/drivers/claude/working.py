@@ -113,6 +113,8 @@ class Working:
         failed = block.get("is_error") is True
         text = tools.result_text(block, detail)
         changed = tools.diff(detail) or (tools.asked_change(tool.name, tool.edit, text) if not failed else None)
+        for shown in content.images(block.get("content"), running.turn, tool_id):
+            self._out.emit(shown)
         tool.open, tool.edit = False, None
         self._out.emit(
             ToolResult(

@@ -27,10 +27,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("messages", "Show what happens in a session, live."),
     "sessions": ("sessions", "List sessions."),
     "show": ("sessions", "Show one session."),
+    "config": ("options", "Show or set the model, the mode and other options of a session."),
     "edit": ("histories", "Give a message of a session another text."),
     "rewind": ("histories", "Drop a turn and all after it from a conversation."),
     "retry": ("histories", "Have a turn worked again, and write the answer."),
     "fork": ("histories", "Begin a session with the history of another one."),
+    "explain": ("plans", "Say why a session is in its state, and what will happen to it."),
     "plan": ("plans", "Say what the next turn would do, and why."),
     "usage": ("spending", "Show what turns have cost."),
     "answer": ("prompts", "Answer a permission request or a question."),
@@ -44,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rehearse": ("agents", "Run the rehearsal agent, which needs no model."),
     "doctor": ("doctor", "Check this machine and the server."),
     "login": ("login", "Make a one-time link that signs a browser in."),
+    "logout": ("login", "Sign a browser out, or all."),
 }
 
 

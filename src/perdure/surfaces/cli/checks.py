@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from perdure.runtime.filesystem import NETWORK_FILE_SYSTEMS, file_system
+from perdure.config import MIB, Config, ConfigError, load
+from perdure.runtime import cgroups, inspection, settings_check
+from perdure.runtime.filesystem import NETWORK_FILE_SYSTEMS, file_system, not_ours
 
 MIN_PYTHON = (3, 11)
-MIN_FREE_BYTES = 64 * 1024 * 1024
 LOW_FREE_BYTES = 1024 * 1024 * 1024
 # The search index folds accents in a way that came with it (`remove_diacritics 2`).
 MIN_SQLITE = (3, 27, 0)
@@ -44,7 +45,20 @@ def check_python() -> Iterator[Finding]:
         yield Finding("ok", "python", f"{version}, {sys.executable}")
 
 
-def check_data(data: Path) -> Iterator[Finding]:
+def read_settings(data: Path) -> tuple[Config, list[Finding]]:
+    """The settings that a server on this directory would have, and what is wrong with them."""
+    path = data / "perdure.toml"
+    try:
+        config = load(path)
+    except ConfigError as error:
+        return Config(), [Finding("problem", "settings", f"{error} Until then no server starts here.")]
+    found = [Finding("problem", about, what) for about, what in settings_check.troubles(config, data)]
+    if not found and path.exists():
+        found = [Finding("ok", "settings", str(path))]
+    return config, found
+
+
+def check_data(data: Path, config: Config) -> Iterator[Finding]:
     """The data directory, or the nearest one above it that exists already."""
     place = data
     while not place.exists() and place != place.parent:
@@ -59,20 +73,23 @@ def check_data(data: Path) -> Iterator[Finding]:
     except OSError as error:
         what = f"{data} can't be written: {error.strerror}. Correct its owner, or choose another with --data."
         yield Finding("problem", "data directory", what)
+    if place == data and (problem := not_ours(data)) is not None:
+        yield Finding("problem", "data directory", problem)
     kind = file_system(place)
     if kind in NETWORK_FILE_SYSTEMS:
         what = f"{data} is on a network file system ({kind}), where SQLite is not safe. Choose a local one with --data."
         yield Finding("problem", "file system", what)
     elif kind:
         yield Finding("ok", "file system", kind)
-    yield _free_space(place)
+    yield _free_space(place, config.server.disk_floor_mb * MIB)
 
 
-def _free_space(place: Path) -> Finding:
+def _free_space(place: Path, floor_bytes: int) -> Finding:
     free = shutil.disk_usage(place).free
     shown = f"{free / 1024**3:.1f} GiB free"
-    if free < MIN_FREE_BYTES:
-        return Finding("problem", "free space", f"{shown}. Agents are made to wait until there is more: make room.")
+    if free < floor_bytes:
+        what = f"{shown}, less than disk_floor_mb. Agents are made to wait until there is more: make room."
+        return Finding("problem", "free space", what)
     if free < LOW_FREE_BYTES:
         return Finding("warning", "free space", f"{shown}. Make room before it is full.")
     return Finding("ok", "free space", shown)
@@ -99,6 +116,24 @@ def check_sqlite() -> Iterator[Finding]:
         yield Finding("problem", "sqlite", f"can't use WAL here (it says {mode}). Use a local file system.")
     else:
         yield Finding("ok", "sqlite", f"{sqlite3.sqlite_version} with WAL and FTS5")
+
+
+def check_store(data: Path, deep: bool) -> Iterator[Finding]:
+    """What is stored: that it can be read, and what was set aside because it can't."""
+    found = list(dict.fromkeys([*inspection.look(data), *(inspection.look_deep(data) if deep else ())]))
+    for fault in found:
+        yield Finding("problem", fault.about, fault.what)
+    if any(not fault.about.startswith("launch") for fault in found):
+        more = "" if deep else "`perdure doctor --deep` looks at every row. "
+        yield Finding(
+            "problem",
+            "database",
+            f"{data / 'perdure.db'} is damaged. {more}Copy it before you try anything. Restore a backup, or rescue "
+            "what can be read: docs/operations.md says how, under Damage. Sessions that can be read go on meanwhile.",
+        )
+    elif (data / "perdure.db").exists():
+        what = "every page and row can be read" if deep else "sessions can be read (--deep reads every page and row)"
+        yield Finding("ok", "database", what)
 
 
 def check_token(data: Path) -> Iterator[Finding]:
@@ -133,7 +168,20 @@ def check_keeper() -> Iterator[Finding]:
             yield Finding("ok", about, what)
         else:
             yield Finding("warning", about, f"does not work here, so it does not hold that {what}. Use a newer kernel.")
+    yield _control_groups()
     yield _init_process()
+
+
+def _control_groups() -> Finding:
+    base, reason = cgroups.find()
+    if base is not None:
+        what = "also what an agent starts with an empty environment and no parent is found after its keeper was killed"
+        return Finding("ok", "control groups", f"version {base.version}, {base.folder}; {what}")
+    what = (
+        f"can't be used from here ({reason}), so a process that leaves its parents and clears its environment outlives "
+    )
+    what += "a keeper that is killed. Run the server as a systemd service with Delegate=yes, or as root."
+    return Finding("warning", "control groups", what)
 
 
 def _can_prctl(option: int) -> bool:

@@ -16,7 +16,9 @@ from perdure.surfaces.cli.checks import (
     check_keeper,
     check_python,
     check_sqlite,
+    check_store,
     check_token,
+    read_settings,
 )
 from perdure.surfaces.cli.output import print_json, safe
 from perdure.surfaces.cli.reach import Reach, reaching
@@ -26,14 +28,15 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command()
+@click.option("--deep", is_flag=True, help="Read every page and row of the database too; a server may run meanwhile.")
 @reaching
-def doctor_command(reach: Reach) -> int:
+def doctor_command(reach: Reach, deep: bool) -> int:
     """Check this machine and the server.
 
     Exit code 1 if there is a problem; warnings are none.
     """
     findings: list[Finding] = []
-    for finding in _look(reach):
+    for finding in _look(reach, deep):
         findings.append(finding)
         if not reach.as_json:
             _print(finding)
@@ -42,10 +45,13 @@ def doctor_command(reach: Reach) -> int:
     return 1 if any(finding.level == "problem" for finding in findings) else 0
 
 
-def _look(reach: Reach) -> Iterator[Finding]:
+def _look(reach: Reach, deep: bool) -> Iterator[Finding]:
     yield from check_python()
-    yield from check_data(reach.data)
+    config, found = read_settings(reach.data)
+    yield from found
+    yield from check_data(reach.data, config)
     yield from check_sqlite()
+    yield from check_store(reach.data, deep)
     yield from check_token(reach.data)
     yield from check_keeper()
     yield from _check_server(reach)

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import msgspec
 
-from perdure.surfaces.cli.output import print_json
+from perdure.surfaces.cli.output import print_json, safe_bytes
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
 from perdure.surfaces.client import Client, Problem
 from perdure.surfaces.session_files import folder_name, lines_of, metadata_of
@@ -56,13 +56,15 @@ def export_command(
 def _export_one(client: Client, session_id: str, how: str, target: str | None) -> None:
     try:
         with click.open_file(target or "-", "wb") as file:
+            # A file or a program gets every byte. A terminal would obey some of them.
+            made = safe_bytes if file.isatty() else bytes
             if how == "ndjson":
                 for line in client.log(session_id):
-                    file.write(line + b"\n")
+                    file.write(made(line) + b"\n")
             elif how == "markdown":
-                file.write(client.transcript_markdown(session_id).encode())
+                file.write(made(client.transcript_markdown(session_id).encode()))
             else:
-                file.write(msgspec.json.format(msgspec.json.encode(client.transcript(session_id))) + b"\n")
+                file.write(made(msgspec.json.format(msgspec.json.encode(client.transcript(session_id)))) + b"\n")
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise Failure(f"{target} can't be written: {error.strerror}.") from error
 

@@ -14,6 +14,7 @@ from perdure.core.imported import check_id, finished_turns
 from perdure.surfaces.cli.output import print_json
 from perdure.surfaces.cli.reach import Failure, Reach, reaching
 from perdure.surfaces.client import Client, Problem
+from perdure.surfaces.session_files import CHOSEN
 from perdure.surfaces.session_reading import Broken, Metadata, import_body, read_metadata, read_turns
 
 Json = dict[str, Any]
@@ -107,6 +108,8 @@ def _take(client: Client, path: Path, place: Place, dry_run: bool) -> str:
     body["project"] = _project(path, metadata, place)
     own_agent = metadata.own.agent if metadata.own is not None else None
     body["agent"] = place.agent or (own_agent if own_agent in place.agents else None)
+    if body["agent"] != own_agent:
+        body = {name: value for name, value in body.items() if name not in CHOSEN}
     try:
         if dry_run:
             return _would_take(client, body)
@@ -142,8 +145,9 @@ def _read(path: Path) -> tuple[Metadata, list[Json]]:
         if metadata.id != path.stem:
             raise Broken(None, f"id is {metadata.id!r}, but the file is called {path.stem!r}")
         reading = log
-        # Cut at line feeds only: other characters that end a line in a text may stand inside JSON.
-        return metadata, read_turns(metadata, log.read_bytes().split(b"\n"))
+        # As bytes, which are cut at line feeds only: other characters that end a line in a text may be inside JSON.
+        with log.open("rb") as lines:
+            return metadata, read_turns(metadata, lines)
     except Broken as broken:
         raise Unwanted(reading, broken.line, f"{broken.what}. {WHAT_TO_DO}") from broken
     except OSError as error:

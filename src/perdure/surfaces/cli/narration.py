@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from perdure.surfaces.cli import wording
+from perdure.surfaces.cli.output import size
 from perdure.surfaces.stream import Event
 
 Json = dict[str, Any]
@@ -94,7 +95,7 @@ class Narrator:
         self._finished: set[int] = set()
         self._visible: list[int] = []
         """The turns of the conversation, as far as they are known here."""
-        self._told_catch_up = False
+        self._told_context = False
 
     def tell(self, event: Event) -> Iterator[Piece]:
         teller = getattr(self, f"_on_{event.type}", None)
@@ -111,7 +112,7 @@ class Narrator:
         yield from self._begin(data["turn"], data, data["agent"])
 
     def _on_turn_start(self, data: Json) -> Iterator[Piece]:
-        yield from self._tell_catch_up(data)
+        yield from self._tell_context(data)
 
     def _on_assistant_text(self, data: Json) -> Iterator[Piece]:
         self._told["text"] += len(data["delta"])
@@ -182,6 +183,10 @@ class Narrator:
         if data.get("until"):
             yield Line(f"Waits until {data['until']}: {data['reason']}", "note")
 
+    def _on_image(self, data: Json) -> Iterator[Piece]:
+        self._told_others += 1
+        yield Line(f"Image: {data['mime_type']}, {size(data['size'])}.", "note")
+
     def _on_system(self, data: Json) -> Iterator[Piece]:
         self._told_others += 1
         yield Line(data["message"], "note")
@@ -237,7 +242,7 @@ class Narrator:
     def _retell(self, turn: Json, text_offset: int) -> Iterator[Piece]:
         """What of a turn was not told yet."""
         yield from self._begin(turn["turn"], turn.get("message") or {}, turn.get("agent") or "")
-        yield from self._tell_catch_up(turn)
+        yield from self._tell_context(turn)
         passed = {"text": text_offset, "thinking": 0}
         others = 0
         for part in turn["parts"]:
@@ -281,22 +286,26 @@ class Narrator:
         self._turn = turn
         self._told = {"text": 0, "thinking": 0}
         self._tools, self._told_tools, self._told_others, self._plan = {}, set(), 0, []
-        self._told_catch_up = False
+        self._told_context = False
         if turn not in self._visible:
             self._visible.append(turn)
         # What an agent begins by itself nobody has asked for.
         yield Line(message.get("text", "").rstrip(), "note" if message.get("origin") == "agent" else "user")
         yield Began(turn, message.get("message_id", ""), agent)
 
-    def _tell_catch_up(self, turn: Json) -> Iterator[Piece]:
-        if turn.get("catch_up") and not self._told_catch_up:
-            self._told_catch_up = True
+    def _tell_context(self, turn: Json) -> Iterator[Piece]:
+        """What the agent is given besides the message, and why."""
+        told, self._told_context = self._told_context, True
+        if turn.get("catch_up") and not told:
             yield Line(wording.catch_up(turn["agent"], turn["catch_up"]), "note")
+        elif turn.get("replayed") and not told:
+            yield Line(wording.replayed(turn["agent"], turn["context_reason"]), "note")
 
     def _tool(self, tool: Json) -> Iterator[Piece]:
         if tool["tool_id"] not in self._told_tools:
             self._told_tools.add(tool["tool_id"])
-            yield Line(wording.tool(tool, self._workdir), "failed" if tool["status"] == "failed" else "tool")
+            tone: Tone = "note" if tool.get("outcome") else "failed" if tool["status"] == "failed" else "tool"
+            yield Line(wording.tool(tool, self._workdir), tone)
 
     def _busy(self) -> Busy:
         open_tools = [tool for key, tool in self._tools.items() if key not in self._told_tools]

@@ -27,13 +27,21 @@ def safe(text: str) -> str:
     return _CONTROLS.sub("", text.replace("\r\n", "\n"))
 
 
+def safe_bytes(text: bytes) -> bytes:
+    return safe(text.decode("utf-8", "replace")).encode("utf-8", "replace")
+
+
 def one_line(text: str, limit: int) -> str:
     flat = " ".join(safe(text).split())
     return flat if len(flat) <= limit else flat[: limit - 3].rstrip() + "..."
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+    if sys.stdout.isatty():
+        # JSON escapes some controls, but not those of the second set, nor what turns the direction of text.
+        click.echo(safe(json.dumps(value, ensure_ascii=False, indent=2)))
+    else:
+        click.echo(json.dumps(value, ensure_ascii=False))
 
 
 def print_paragraph(text: str) -> None:
@@ -45,8 +53,8 @@ def print_paragraph(text: str) -> None:
 
 
 def print_raw(line: bytes) -> None:
-    """A JSON line, as the server sent it."""
-    sys.stdout.buffer.write(line + b"\n")
+    """A JSON line, as the server sent it; made safe for a terminal."""
+    sys.stdout.buffer.write((safe_bytes(line) if sys.stdout.isatty() else line) + b"\n")
     sys.stdout.buffer.flush()
 
 

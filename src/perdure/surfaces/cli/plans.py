@@ -1,6 +1,7 @@
-"""`perdure plan`: what the next turn would do, and why, in words.
+"""`perdure plan` and `explain`: what the next turn would do, why a session is in its state, and what will happen to it.
 
-Above: people and scripts; chat says the same paragraph. Below: the wire's plan. The words are pure.
+Above: people and scripts; chat and `perdure show` use the same words. Below: the wire's plan and explanation. The words
+are pure.
 """
 
 from typing import Any
@@ -8,25 +9,12 @@ from typing import Any
 import click
 
 from perdure.core.digest import in_words, shortened_words
-from perdure.surfaces.cli.output import one_line, print_json, print_paragraph, print_table, size
+from perdure.surfaces.cli.output import duration, one_line, print_json, print_paragraph, print_table, size
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
+from perdure.surfaces.cli.wording import REASONS
 
 Json = dict[str, Any]
 
-REASONS = {
-    "fresh_requested": "you ask for it",
-    "resume_off": "resuming is turned off",
-    "no_native_session": "it has no session of its own here yet",
-    "native_session_poisoned": "its own session can't be used any more",
-    "no_prior_answer": "it has not answered here yet",
-    "last_turn_not_confirmed": "its last turn did not end by its own word, so its own session may lack a part",
-    "history_changed": "what its own session holds was changed since",
-    "scope_changed": "which turns it is told was set otherwise since",
-    "workdir_changed": "the working directory is another one than before",
-    "runtime_changed": "the agent's program is another one than before",
-    "native_session_shared": "it gave the id of its own session out twice, so nobody knows what is in it",
-    "agent_cannot_resume": "its process is gone, and it can't open an earlier session",
-}
 GUARDS = {
     "has_history": "there is an earlier turn",
     "not_asked_fresh": "a fresh start was not asked for",
@@ -43,6 +31,38 @@ GUARDS = {
     "agent_can_resume": "the agent can open it again",
 }
 
+CLOCKS = {
+    ("turn_timeout", "abort"): "the turn is stopped: it reaches its time limit",
+    ("silence", "report"): "a note says that the agent is silent",
+    ("silence", "abort"): "the turn is stopped: its agent is silent",
+    ("idle_timeout", "suspend"): "its idle process is suspended; the next message starts it again",
+    ("idle_timeout", "end"): "the session ends: nothing happens in it",
+    ("lifetime", "suspend"): "its process is suspended: it reaches its lifetime; the next message starts it again",
+    ("lifetime", "end"): "the session ends: it reaches its lifetime",
+    ("usage_limit", "continue"): "the session continues: the usage limit resets",
+}
+
+
+def timer_words(timer: Json) -> str:
+    """When a clock fires, and what happens then."""
+    what = CLOCKS.get((timer["timer"], timer.get("then", "")), timer["timer"].replace("_", " "))
+    return f"in {duration(timer['in_s'] * 1000)} {what}"
+
+
+@click.command()
+@click.argument("session")
+@reaching
+def explain_command(reach: Reach, session: str) -> None:
+    """Say why a session is in its state, and what will happen to it if nobody does anything."""
+    with reach.client() as client:
+        why = client.explain(find_session(client, session))
+    if reach.as_json:
+        print_json(why)
+        return
+    print_paragraph(why["why"])
+    for timer in why.get("timers", []):
+        click.echo(f"  {timer_words(timer)} ({timer['timer']}, {timer['at']})")
+
 
 def plan_words(plan: Json) -> str:
     """One paragraph for a person."""
@@ -51,7 +71,7 @@ def plan_words(plan: Json) -> str:
         return f"{agent} begins with the message alone: there is no earlier turn."
     if plan["context"] == "fresh":
         because = REASONS.get(plan["reason"], plan["reason"])
-        said = [f"{agent} begins anew and is told the conversation, because {because}.", _told_anew(plan, turns)]
+        said = [f"The conversation is replayed to {agent}, because {because}.", _replayed(plan, turns)]
     elif plan["context"] == "live":
         said = [f"{agent} goes on in its running process, which holds the conversation.", _told_besides(plan, turns)]
     else:
@@ -62,9 +82,9 @@ def plan_words(plan: Json) -> str:
     return " ".join(part for part in said if part)
 
 
-def _told_anew(plan: Json, turns: int) -> str:
+def _replayed(plan: Json, turns: int) -> str:
     if not turns:
-        return "There is no turn to tell."
+        return "There is no turn to replay."
     shortened = shortened_words(plan["digested"], plan["left_out"])
     return f"That is {_turns(turns)}{_weight(plan)}{f'; {shortened}' if shortened else ''}."
 
@@ -92,8 +112,8 @@ def _weight(plan: Json) -> str:
 def plan_command(reach: Reach, session: str, agent: str | None, fresh: bool) -> None:
     """Say what the next turn would do, and why. Nothing is done.
 
-    An agent goes on in its own session only if every guard holds; the first that does not is the reason to tell it the
-    conversation anew.
+    An agent goes on in its own session only if every guard holds; the first that does not is the reason to replay
+    the conversation to it.
     """
     with reach.client() as client:
         plan = client.plan(find_session(client, session), agent=agent, fresh=fresh)

@@ -23,6 +23,21 @@ from perdure.surfaces.cli.reach import Failure
 @click.option(
     "--config", envvar="PERDURE_CONFIG", metavar="FILE", help="By default perdure.toml in the data directory."
 )
+@click.option(
+    "--token-file",
+    envvar="PERDURE_TOKEN_FILE",
+    metavar="FILE",
+    help="A file with the token, which only you may read, so that it is on no command line.",
+)
+@click.option(
+    "--behind-proxy", envvar="PERDURE_BEHIND_PROXY", is_flag=True, help="A reverse proxy with TLS is in front."
+)
+@click.option(
+    "--insecure-http",
+    envvar="PERDURE_INSECURE_HTTP",
+    is_flag=True,
+    help="Serve plain HTTP to other machines, on a network that you trust.",
+)
 @click.option("--stop-agents", is_flag=True, help="When the server is stopped, end running turns too.")
 @click.pass_context
 def serve_command(
@@ -32,6 +47,9 @@ def serve_command(
     data: str | None,
     database: str | None,
     config: str | None,
+    token_file: str | None,
+    behind_proxy: bool,
+    insecure_http: bool,
     stop_agents: bool,
 ) -> int:
     """Start the server.
@@ -52,8 +70,11 @@ def serve_command(
             data=data_directory(data or outer.get("data")),
             config_path=config_path,
             token=outer.get("token"),
+            token_file=Path(token_file).expanduser().absolute() if token_file else None,
             database=database,
             stop_agents=stop_agents,
+            behind_proxy=behind_proxy,
+            insecure_http=insecure_http,
         )
     except ConfigError as error:
         raise Failure(str(error)) from error

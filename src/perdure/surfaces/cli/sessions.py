@@ -7,19 +7,22 @@ import click
 
 from perdure.surfaces.cli import wording
 from perdure.surfaces.cli.output import age, condition, duration, one_line, print_json, print_table, safe
+from perdure.surfaces.cli.plans import timer_words
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
 from perdure.surfaces.client import Client, Problem
 
 Json = dict[str, Any]
 TITLE_CHARS = 48
+STATES = ("processing", "idle", "ended")
+STATUSES = ("running", "completed", "stopped", "timed-out", "failed")
 SHOWN_FIELDS = ("agent", "project", "workdir", "model", "mode", "native_session_id", "pid", "parent", "error")
 
 
 @click.command()
 @click.option("--agent", help="Only of this agent.")
 @click.option("--project", help="Only of this project.")
-@click.option("--state", type=click.Choice(["processing", "idle", "ended"]), help="Only in this state.")
-@click.option("--status", help="Only with this status: running, completed, stopped, timed-out, failed.")
+@click.option("--state", type=click.Choice(STATES), help="Only in this state.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only with this status.")
 @click.option("--label", help="Only with this label.")
 @click.option("-q", "--query", "q", help="Only with these words in the title or the transcript.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many.")
@@ -96,9 +99,8 @@ def _show(shown: Json, why: Json, prompts: list[Json]) -> None:
     if origin:
         after = f", after turn {origin['turn']}" if origin.get("turn") else ""
         click.echo(f"  forked from: {origin['session_id']}{after}")
-    timer = why.get("next_timer")
-    if timer:
-        click.echo(f"  next timer: {timer['timer'].replace('_', ' ')} in {duration(timer['in_s'] * 1000)}")
+    for timer in why.get("timers", []):
+        click.echo(f"  {timer_words(timer)}")
     click.echo("")
     rows = [
         [

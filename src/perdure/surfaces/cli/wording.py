@@ -24,6 +24,7 @@ STOPS = {
     "max_turns": "The agent reached its limit of steps. Send a message to go on.",
     "refusal": "The agent refused to go on.",
 }
+_DEEDS = {"edit": "Edited ", "execute": "Ran "}
 _PLAN_MARKS = {"completed": "[x]", "in_progress": "[~]"}
 
 
@@ -32,16 +33,22 @@ def short(text: str) -> str:
 
 
 def tool(part: Json, workdir: str = "") -> str:
-    """What was done to what, the change it made, how long it took."""
-    pieces = [("Sub-agent: " if part.get("parent_tool_id") else "") + _deed(part, workdir)]
-    change = _change(part.get("diff"))
-    if change:
+    """What was done to what, the change it made, and how long it took without waiting for a person; or that it was
+    denied or interrupted."""
+    who = "Sub-agent: " if part.get("parent_tool_id") else ""
+    outcome = part.get("outcome")
+    if outcome == "denied":
+        return who + f"Denied: {_subject(part, workdir)}"
+    pieces = [who + _deed(part, workdir)]
+    if outcome == "interrupted":
+        pieces[0] = who + f"Interrupted: {_subject(part, workdir)}"
+    elif change := _change(part.get("diff")):
         pieces[0] += f" {change}"
     started, ended = part.get("started_at"), part.get("ended_at")
     if started and ended:
         spent = datetime.fromisoformat(ended) - datetime.fromisoformat(started)
-        pieces.append(duration(spent.total_seconds() * 1000))
-    if part["status"] == "failed":
+        pieces.append(duration(max(0.0, spent.total_seconds() * 1000 - part.get("waited_ms", 0))))
+    if part["status"] == "failed" and outcome is None:
         pieces.append("failed")
     return "  ".join(pieces)
 
@@ -51,17 +58,24 @@ def running_tool(part: Json) -> str:
 
 
 def _deed(part: Json, workdir: str) -> str:
-    title = str(part.get("title") or part["name"])
+    verb = _DEEDS.get(part.get("kind", ""), "") if _named(part, workdir) else ""
+    return verb + _subject(part, workdir)
+
+
+def _subject(part: Json, workdir: str) -> str:
+    """What a tool is about: a file or a command where it names one, or else its title."""
+    return _named(part, workdir) or short(str(part.get("title") or part["name"]))
+
+
+def _named(part: Json, workdir: str) -> str:
     paths = [entry.get("path") for entry in part.get("diff") or part.get("locations") or [] if entry.get("path")]
     if part.get("kind") == "edit" and paths:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         inside = str(paths[0]).removeprefix(workdir.rstrip("/") + "/") if workdir else str(paths[0])
-        return f"Edited {one_line(inside, TITLE_CHARS)}{more}"
+        return one_line(inside, TITLE_CHARS) + more
     given = part.get("input")
     command = given.get("command") if isinstance(given, dict) else None
-    if part.get("kind") == "execute" and isinstance(command, str):
-        return f"Ran {short(command)}"
-    return short(title)
+    return short(command) if part.get("kind") == "execute" and isinstance(command, str) else ""
 
 
 def _change(diff: Any) -> str:
@@ -139,6 +153,27 @@ def history_changed(data: Json, known: list[int]) -> str:
     who = bumped[0] if len(bumped) == 1 else f"{', '.join(bumped[:-1])} and {bumped[-1]}"
     told = "is" if len(bumped) == 1 else "are"
     return f"{what} {who} {told} told the conversation anew with the next message."
+
+
+REASONS = {
+    "fresh_requested": "a fresh start was asked for",
+    "resume_off": "resuming is turned off",
+    "no_native_session": "it has no session of its own here yet",
+    "native_session_poisoned": "its own session can't be used any more",
+    "no_prior_answer": "it has not answered here yet",
+    "last_turn_not_confirmed": "its last turn broke off, so its own session may lack a part",
+    "history_changed": "what its own session holds was changed since",
+    "scope_changed": "the setting for which turns it gets was changed",
+    "workdir_changed": "the working directory is another one than before",
+    "runtime_changed": "the agent's program is another one than before",
+    "native_session_shared": "it gave the id of its own session out twice, so nobody knows what is in it",
+    "agent_cannot_resume": "its process is gone, and it can't open an earlier session",
+}
+"""Why a turn can't go on in the agent's own session."""
+
+
+def replayed(agent: str, reason: str) -> str:
+    return f"The conversation was replayed to {short(agent)}: {REASONS.get(reason, reason)}."
 
 
 def catch_up(agent: str, count: int) -> str:

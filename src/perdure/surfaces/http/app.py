@@ -1,25 +1,35 @@
 """The HTTP application: routes, errors, the page's files, and the guard in front of them."""
 
+import logging
+from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from perdure.core.errors import Refused, StoreError
 from perdure.runtime.sessions import Sessions
 from perdure.surfaces.http import openapi, page
-from perdure.surfaces.http.access import Access, Guard
-from perdure.surfaces.http.problems import on_refused, on_store_error, problem
+from perdure.surfaces.http.access import Access
+from perdure.surfaces.http.connections import Admitting
+from perdure.surfaces.http.documents import Documents
+from perdure.surfaces.http.guard import OPEN_PATHS, Guard
+from perdure.surfaces.http.problems import on_refused, on_store_error, on_unreadable, problem
 from perdure.surfaces.http.requests import reply
 from perdure.surfaces.http.routes import ENDPOINTS
 from perdure.surfaces.http.viewers import Hub
 
+logger = logging.getLogger(__name__)
 
-def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
+SHOWN_CHARS = 200
+
+
+def make_app(sessions: Sessions, hub: Hub, access: Access, hosts: set[str], origins: Iterable[str] = ()) -> ASGIApp:
     routes = [
         Route(endpoint.path, endpoint.handler, methods=[endpoint.method], name=endpoint.handler.__name__)
         for endpoint in ENDPOINTS
@@ -32,19 +42,34 @@ def make_app(sessions: Sessions, hub: Hub, access: Access) -> ASGIApp:
         exception_handlers={
             Refused: on_refused,
             StoreError: on_store_error,
+            msgspec.MsgspecError: on_unreadable,
+            UnicodeError: on_unreadable,
             HTTPException: _on_http,
+            ClientDisconnect: _on_gone,
             Exception: _on_bug,
         },
     )
     app.router.redirect_slashes = False
     app.state.sessions = sessions
     app.state.hub = hub
+    app.state.documents = Documents()
     app.state.creating = WeakValueDictionary()
     app.state.access = access
     access.on_signed_out = hub.signed_out
+    hub.is_signed_in = access.is_signed_in
+    app.state.behind_proxy = sessions.host.settings.behind_proxy
     app.state.max_message_bytes = sessions.host.settings.max_message_bytes
     app.state.max_attachment_bytes = sessions.host.settings.max_attachment_bytes
-    return Guard(app, access, page.paths(), page.is_view)
+    open_paths = OPEN_PATHS | set(page.paths())
+    admitting = Admitting(app, lambda path: path in open_paths or page.is_view(path))
+
+    def lost(scope: Scope) -> ASGIApp | None:
+        is_nowhere = all(route.matches(scope)[0] is Match.NONE for route in routes)
+        return page.nowhere() if is_nowhere and page.is_for_people(Request(scope)) else None
+
+    return Guard(
+        admitting, access, hosts=hosts, origins=origins, page_paths=page.paths(), is_view=page.is_view, lost=lost
+    )
 
 
 async def openapi_document(request: Request) -> Response:
@@ -70,12 +95,16 @@ def _on_http(request: Request, error: Exception) -> Response:
 
 
 def methods_at(request: Request) -> list[str]:
-    """What this path takes: the routing itself names only the methods of the first route that fits."""
-    found: set[str] = set()
-    for route in request.app.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            found |= route.methods
-    return sorted(found)
+    """What this path takes: the routing itself names only the methods of the first route that fits. A path with a place
+    for any rest may fit too, and is of something else."""
+    fitting = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for route in fitting if route.path == fitting[0].path for method in route.methods})
+
+
+def _on_gone(request: Request, _: Exception) -> Response:
+    """Nobody is there any more to read an answer."""
+    logger.info("a client left in the middle of its request: %s %r", request.method, request.url.path[:SHOWN_CHARS])
+    return Response(status_code=400)
 
 
 def _on_bug(_: Request, error: Exception) -> Response:

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from perdure.core.errors import Refused
-from perdure.runtime.sessions import Opening, Outgoing, Query
-from perdure.surfaces.collecting import collect, warmed_up
+from perdure.runtime.sessions import Opening, Outgoing, Query, Sessions, warmed_up
+from perdure.surfaces.collecting import collect
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http import diane_shapes as shapes
 from perdure.surfaces.http.diane_stream import PromptViewer
@@ -43,11 +43,18 @@ async def diane_start(request: Request) -> Response:
     opening = Opening(agent=agent, workdir=body.workdir or None, title=body.title, parent=body.parent, warm=True)
     journal, _ = await sessions.create(opening)
     session_id = journal.state.id
-    if not await while_connected(request, warmed_up(sessions, journal)):
+    if not await while_connected(request, warmed_up(sessions.host, journal)):
         reason = journal.state.error or "It ended before its session was open."
         await sessions.end(session_id, "completed", "start_failed")
         raise Refused("agent_unavailable", f"Agent {opening.agent!r} could not be started. {reason}")
-    return reply(shapes.shown(await sessions.get(session_id), sessions.log.now()), 201)
+    return reply(_shown(sessions, await sessions.get(session_id)), 201)
+
+
+def _shown(sessions: Sessions, session: dict[str, Any]) -> shapes.DianeSession:
+    """A session whose agent has not run in it yet offers what that agent offered elsewhere."""
+    known = sessions.agents.public(session["agent"]) if session["agent"] in sessions.agents.names() else {}
+    offered = {name: session[name] or known.get(name) for name in ("models", "modes")}
+    return shapes.shown({**session, **offered}, sessions.log.now())
 
 
 async def diane_list(request: Request) -> Response:
@@ -63,19 +70,20 @@ async def diane_list_all(request: Request) -> Response:
 
 
 async def _listed(request: Request, agent: str | None) -> list[shapes.DianeListed]:
+    """Those that are not closed; closed ones only if the status asks for them."""
     sessions = verbs(request)
     wanted = request.query_params.get("status")
     limit = whole_number(request, "limit", MAX_LIMIT, low=1, high=MAX_LIMIT)
     if wanted is not None and wanted not in shapes.STATUSES:
         raise Refused("invalid", f"status must be one of: {', '.join(shapes.STATUSES)}.")
     # The store knows which have ended; the rest of a status depends on the time.
-    state = "ended" if wanted == "closed" else None
-    kept = "running" if wanted not in (None, "closed") else None
+    state, kept = ("ended", None) if wanted == "closed" else (None, "running")
+    workdir = request.query_params.get("workdir")
     now_s = sessions.log.now()
     found: list[shapes.DianeListed] = []
     cursor: str | None = None
     while len(found) < limit:
-        query = Query(agent=agent, status=kept, state=state, limit=PAGE_LIMIT, cursor=cursor)
+        query = Query(agent=agent, status=kept, state=state, workdir=workdir, limit=PAGE_LIMIT, cursor=cursor)
         page, cursor = await sessions.search(query)
         entries = [shapes.listed(session, now_s) for session in page]
         found += [entry for entry in entries if wanted in (None, entry.status)]
@@ -85,7 +93,7 @@ async def _listed(request: Request, agent: str | None) -> list[shapes.DianeListe
 
 
 async def diane_get(request: Request) -> Response:
-    return reply(shapes.shown(await _mine(request), verbs(request).log.now()))
+    return reply(_shown(verbs(request), await _mine(request)))
 
 
 async def diane_prompt(request: Request) -> ASGIApp:

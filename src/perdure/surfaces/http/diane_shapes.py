@@ -20,14 +20,14 @@ IDLE_AFTER_S = 300
 class DianeSessionBody(Struct, kw_only=True):
     """A new session. Without a workdir it gets a directory of its own."""
 
-    workdir: Annotated[str, Meta(max_length=4096)] = ""
+    workdir: Annotated[str, Meta(max_length=4096, extra_json_schema={"pattern": r"^(/[^\u0000]*)?$"})] = ""
     title: bodies.TitleText = ""
     parent: bodies.Name | None = None
     """The session that starts this one; not of Diane."""
 
 
 class DianePromptBody(Struct, kw_only=True):
-    prompt: str
+    prompt: bodies.SaidText
     fresh: bool | UnsetType = UNSET
     force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
 

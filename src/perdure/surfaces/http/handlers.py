@@ -4,21 +4,25 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from perdure import __version__
 from perdure.config import ProjectSettings
 from perdure.core import commands as cmd
 from perdure.core import events as ev
-from perdure.core.errors import Refused
+from perdure.core.errors import UNREADABLE, Refused
 from perdure.runtime.sessions import Opening, Outgoing, Query, Sessions
 from perdure.surfaces.http import bodies
-from perdure.surfaces.http.access import COOKIE_LIFETIME_S, Access
-from perdure.surfaces.http.requests import MAX_LIMIT, MAX_POSITION, body_of, flag, reply, whole_number
+from perdure.surfaces.http.access import COOKIE_LIFETIME_S, LOGIN, TICKET_LIFETIME_S, Access
+from perdure.surfaces.http.connections import LOGIN_MAX_BYTES
+from perdure.surfaces.http.documents import Document
+from perdure.surfaces.http.requests import MAX_LIMIT, MAX_POSITION, MEDIA, body_of, flag, reply, whole_number
 from perdure.surfaces.kickoff import asked_message
 
 LOG_BATCH = 1_000
@@ -29,8 +33,8 @@ def verbs(request: Request) -> Sessions:
     return sessions
 
 
-async def health(_: Request) -> Response:
-    return reply({"status": "ok", "version": __version__})
+async def health(request: Request) -> Response:
+    return reply({"status": "ok", "version": __version__, "damaged": len(verbs(request).log.quarantine.all())})
 
 
 # Agents and projects ----------------------------------------------------------------------------------------------
@@ -79,7 +83,8 @@ async def get_project(request: Request) -> Response:
 
 
 async def change_project(request: Request) -> Response:
-    changes = msgspec.to_builtins(await body_of(request, bodies.ProjectChanges))
+    now = await _project(request, request.path_params["project_id"])
+    changes = msgspec.to_builtins(await body_of(request, bodies.ProjectChanges, now=now))
     if changes.get("agent") is not None:
         verbs(request).agents.settings(changes["agent"])
     identity = await verbs(request).projects.change(request.path_params["project_id"], changes)
@@ -103,15 +108,10 @@ def _opening(body: bodies.SessionBody | bodies.AnyMessageBody) -> Opening:
         model=body.model,
         mode=body.mode,
         labels=tuple(body.labels),
-        limits=_limits(body.limits),
+        limits=bodies.given_limits(body.limits),
         parent=body.parent,
         warm=isinstance(body, bodies.SessionBody) and body.warm,
     )
-
-
-def _limits(limits: bodies.Limits) -> dict[str, Any]:
-    given: dict[str, Any] = msgspec.to_builtins(limits)
-    return {key: value for key, value in given.items() if value is not None}
 
 
 def _outgoing(body: bodies.MessageBody) -> Outgoing:
@@ -160,7 +160,8 @@ async def get_session(request: Request) -> Response:
 
 
 async def change_session(request: Request) -> Response:
-    body = await body_of(request, bodies.SessionChanges)
+    now = await verbs(request).get(request.path_params["session_id"])
+    body = await body_of(request, bodies.SessionChanges, now=now)
     command = cmd.UpdateSession(
         title=body.title,
         summary=body.summary,
@@ -173,7 +174,14 @@ async def change_session(request: Request) -> Response:
 async def delete_session(request: Request) -> Response:
     session_id = request.path_params["session_id"]
     purge = flag(request, "purge")
-    closed = await verbs(request).end(session_id, "completed", "closed")
+    try:
+        closed = await verbs(request).end(session_id, "completed", "closed")
+    except (Refused, *UNREADABLE) as error:
+        if not purge or (isinstance(error, Refused) and error.code != "damaged"):
+            raise
+        # It can be erased, but nothing can be shown of it.
+        await verbs(request).erase(session_id)
+        return Response(status_code=204)
     if purge:
         await verbs(request).erase(session_id)
     return reply(closed)
@@ -263,7 +271,7 @@ async def answer_prompt(request: Request) -> Response:
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
-async def get_log(request: Request) -> Response:
+async def get_log(request: Request) -> ASGIApp:
     session_id = request.path_params["session_id"]
     after = whole_number(request, "offset", 0)
     limit = whole_number(request, "limit", 1_000, low=1, high=MAX_POSITION)
@@ -277,22 +285,23 @@ async def get_log(request: Request) -> Response:
             position = rows[-1].seq
             left -= len(rows)
 
-    return StreamingResponse(lines(), media_type="application/x-ndjson")
+    return Document(request.app.state.documents, lines(), "application/x-ndjson")
 
 
-async def get_transcript(request: Request) -> Response:
+async def get_transcript(request: Request) -> ASGIApp:
     session_id = request.path_params["session_id"]
     from_turn = whole_number(request, "from_turn", 1)
     how = request.query_params.get("format", "json")
+    histories, documents = verbs(request).histories, request.app.state.documents
     if how == "markdown":
-        text = await verbs(request).histories.transcript_markdown(session_id, from_turn)
-        return PlainTextResponse(text, media_type="text/markdown")
+        pieces = await histories.transcript_markdown(session_id, from_turn)
+        return Document(documents, pieces, "text/markdown; charset=utf-8")
     if how != "json":
         raise Refused("invalid", "format must be json or markdown.")
     rewound = flag(request, "rewound")
     to_turn = whole_number(request, "to_turn", MAX_POSITION)
-    found = await verbs(request).histories.transcript(session_id, from_turn, to_turn=to_turn, rewound=rewound)
-    return reply(found)
+    pieces = await histories.transcript(session_id, from_turn, to_turn=to_turn, rewound=rewound)
+    return Document(documents, pieces, MEDIA)
 
 
 async def explain(request: Request) -> Response:
@@ -309,15 +318,15 @@ def access_of(request: Request) -> Access:
 
 async def new_login_link(request: Request) -> Response:
     """A link whose secret is in the fragment, which browsers never send."""
-    return reply({"path": f"/#login={access_of(request).new_code()}"}, 201)
+    return reply({"path": f"/#login={access_of(request).new_code(request.scope[LOGIN])}"}, 201)
 
 
 async def login(request: Request) -> Response:
-    body = await body_of(request, bodies.LoginBody)
+    body = await body_of(request, bodies.LoginBody, limit_bytes=LOGIN_MAX_BYTES)
     access = access_of(request)
-    cookie = await access.redeem(body.code)
-    response = Response(status_code=204)
-    secure = request.url.scheme == "https"
+    cookie, page_key = await access.redeem(body.code)
+    response = reply({"page_key": page_key})
+    secure = request.url.scheme == "https" or request.app.state.behind_proxy
     response.set_cookie(
         access.cookie, cookie, max_age=COOKIE_LIFETIME_S, httponly=True, samesite="strict", secure=secure
     )
@@ -326,9 +335,18 @@ async def login(request: Request) -> Response:
 
 async def logout(request: Request) -> Response:
     access = access_of(request)
-    cookie = access.cookie_of(dict(request.scope["headers"]))
-    if cookie is not None:
-        await access.forget(cookie)
     response = Response(status_code=204)
-    response.delete_cookie(access.cookie)
+    if request.scope[LOGIN] is not None:
+        await asyncio.shield(access.end(request.scope[LOGIN]))
+        response.delete_cookie(access.cookie)
     return response
+
+
+async def new_ticket(request: Request) -> Response:
+    """For what can't send a header: a browser's download, or an EventSource."""
+    body = await body_of(request, bodies.TicketBody)
+    path = unquote(body.path.partition("?")[0])
+    if not path.startswith("/") or path.startswith("//") or not path.isprintable():
+        raise Refused("invalid", "path must be a path of this server, such as /api/sessions/ID/events.")
+    ticket = access_of(request).new_ticket(path, request.scope[LOGIN])
+    return reply({"ticket": ticket, "expires_in_s": TICKET_LIFETIME_S}, 201)

@@ -7,12 +7,15 @@ import mimetypes
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
+from perdure.core.errors import Refused
 from perdure.runtime.sessions import Import
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http.handlers import verbs
-from perdure.surfaces.http.requests import body_of, reply
+from perdure.surfaces.http.requests import body_of, decoded, raw_body_of, reply
 
 IMPORT_MAX_BYTES = 128 * 1024 * 1024
+IMPORT_REST_MAX_BYTES = 1024 * 1024
+"""What an import may have besides its events."""
 USAGE_FILTERS = ("since", "until", "agent", "project", "session")
 
 
@@ -47,8 +50,14 @@ async def fork(request: Request) -> Response:
 
 
 async def import_session(request: Request) -> Response:
-    body = await body_of(request, bodies.ImportBody, limit_bytes=IMPORT_MAX_BYTES)
-    given = Import(**{**{name: getattr(body, name) for name in body.__struct_fields__}, "labels": tuple(body.labels)})
+    raw = await raw_body_of(request, IMPORT_MAX_BYTES)
+    rest_bytes = len(raw) - len(decoded(raw, bodies.ImportEvents).events)
+    if rest_bytes > IMPORT_REST_MAX_BYTES:
+        raise Refused("too_large", f"The import is larger than {IMPORT_REST_MAX_BYTES} bytes without its events.")
+    body = decoded(raw, bodies.ImportBody)
+    fields = {name: getattr(body, name) for name in body.__struct_fields__}
+    limits = bodies.given_limits(body.limits)
+    given = Import(**{**fields, "labels": tuple(body.labels), "limits": limits})
     # One at a time, so that a second one finds what the first has made.
     async with request.app.state.creating.setdefault(body.id, asyncio.Lock()):
         return reply(await verbs(request).imports.take_in(given), 201)

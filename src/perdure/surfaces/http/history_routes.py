@@ -8,10 +8,20 @@ from perdure.surfaces.http.endpoint import Endpoint
 
 S = "/api/sessions/{session_id}"
 OF_A_CHANGE = ("not_found", "turn_active", "session_ended", "conflict")
-USAGE_QUERY: dict[str, tuple[Any, str]] = {
-    "group_by": (str, "day, agent, project, session or model, or two of them with a comma between; day by default."),
-    "since": (str, "Only turns that began at this time (RFC 3339) or day, or later."),
-    "until": (str, "Only turns that began before this time or day."),
+KEYS = ("day", "agent", "project", "session", "model")
+GROUPS = [*KEYS, *(f"{one},{other}" for one in KEYS for other in KEYS if one != other)]
+MOMENT = {
+    "pattern": r"^(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])(T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z)?$"
+}
+"""Those that are surely times: more are taken."""
+USAGE_QUERY: dict[str, tuple[Any, ...]] = {
+    "group_by": (
+        str,
+        "day, agent, project, session or model, or two of them with a comma between; day by default.",
+        {"enum": GROUPS},
+    ),
+    "since": (str, "Only turns that began at this time (RFC 3339) or day, or later.", MOMENT),
+    "until": (str, "Only turns that began before this time or day.", MOMENT),
     "agent": (str, "Only turns of this agent."),
     "project": (str, "Only turns in this project."),
     "session": (str, "Only turns of this session."),

@@ -16,6 +16,16 @@ REF = "#/components/schemas/{name}"
 _TYPES = {str: "string", int: "integer", bool: "boolean"}
 FRAME = {"type": "object", "properties": {name: {"type": "string"} for name in ("id", "event", "data")}}
 """One event of a stream."""
+DIFFERENT = {
+    "anyOf": [
+        {
+            "required": ["fresh", "forceFreshSession"],
+            "properties": {"fresh": {"const": fresh}, "forceFreshSession": {"const": not fresh}},
+        }
+        for fresh in (True, False)
+    ]
+}
+"""One wish under two names, said differently."""
 
 
 def document(cookie: str = f"{COOKIE}_ID") -> dict[str, Any]:
@@ -25,6 +35,9 @@ def document(cookie: str = f"{COOKIE}_ID") -> dict[str, Any]:
         answered = [kind for status in endpoint.answers for kind in answer_kinds(endpoint, status)]
         kinds += [kind for kind in (endpoint.body, *answered) if kind is not None and not isinstance(kind, str)]
     _, components = msgspec.json.schema_components(kinds, ref_template=REF)
+    for schema in components.values():
+        if {"fresh", "forceFreshSession"} <= set(schema.get("properties", {})):
+            schema["not"] = DIFFERENT
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
         paths.setdefault(shown_path(endpoint), {})[endpoint.method.lower()] = _operation(endpoint)
@@ -42,9 +55,10 @@ def document(cookie: str = f"{COOKIE}_ID") -> dict[str, Any]:
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": cookie},
+                "page_key": {"type": "apiKey", "in": "header", "name": "Perdure-Page-Key"},
             },
         },
-        "security": [{"token": []}, {"cookie": []}],
+        "security": [{"token": []}, {"cookie": [], "page_key": []}],
     }
 
 
@@ -77,7 +91,8 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     }
     if endpoint.body is not None:
         schema = {"$ref": REF.format(name=endpoint.body.__name__)}
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        needed = any(one.required for one in msgspec.structs.fields(endpoint.body))
+        operation["requestBody"] = {"required": needed, "content": {"application/json": {"schema": schema}}}
     if endpoint.path in ("/api/health", "/api/login"):
         operation["security"] = []
     return operation
@@ -91,8 +106,8 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     if "text/event-stream" in endpoint.answers.values():
         header = {"name": "Last-Event-ID", "in": "header", "description": POSITION, "schema": {"type": "string"}}
         found.append(header)
-    for name, (kind, description) in endpoint.query.items():
-        schema = {"type": _TYPES[kind]}
+    for name, (kind, description, *more) in endpoint.query.items():
+        schema = {"type": _TYPES[kind], **(more[0] if more else {})}
         found.append({"name": name, "in": "query", "description": description, "schema": schema})
     return found
 
@@ -127,7 +142,8 @@ def page() -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Perdure API</title>'
         '<link rel="stylesheet" href="/page/docs.css"><main><h1>Perdure API</h1>'
-        '<p>The full description is the <a href="/api/openapi.json">OpenAPI document</a>.</p>'
+        "<p>The full description is the OpenAPI document at <code>/api/openapi.json</code>, which needs the token like "
+        "all that is listed here, except for health and login.</p>"
         "<table><thead><tr><th>Method</th><th>Path</th><th>What it does</th><th>Takes</th></tr></thead><tbody>"
         + "".join(rows)
         + "</tbody></table></main></html>"

@@ -2,7 +2,7 @@
 
 from perdure.surfaces.http import pages
 from perdure.surfaces.http import shapes as sh
-from perdure.surfaces.http.endpoint import Endpoint
+from perdure.surfaces.http.endpoint import Endpoint, between
 
 PAGE = [
     Endpoint(
@@ -19,12 +19,13 @@ PAGE = [
         "Files in the session's working directory, to name one in a message",
         query={
             "q": (str, "Letters that the path must hold."),
-            "limit": (int, "How many at the most (1 to 200; 20 by default)."),
+            "limit": (int, "How many at the most (1 to 200; 20 by default).", between(1, 200)),
         },
         answers={200: sh.Files},
         refusals=("not_found",),
     ),
     Endpoint("GET", "/api/logins", pages.list_logins, "Browsers that are signed in", answers={200: sh.Logins}),
+    Endpoint("DELETE", "/api/logins", pages.end_logins, "Sign every browser out", answers={200: sh.LoginsEnded}),
     Endpoint(
         "DELETE",
         "/api/logins/{login_id}",

@@ -5,6 +5,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perdure.surfaces.http.access import LOGIN
 from perdure.surfaces.http.handlers import access_of, verbs
 from perdure.surfaces.http.requests import reply, whole_number
 from perdure.surfaces.http.viewers import Hub
@@ -24,7 +25,11 @@ async def list_files(request: Request) -> Response:
 
 
 async def list_logins(request: Request) -> Response:
-    return reply({"logins": access_of(request).logins(dict(request.scope["headers"]))})
+    return reply({"logins": access_of(request).logins(request.scope[LOGIN])})
+
+
+async def end_logins(request: Request) -> Response:
+    return reply({"ended": await asyncio.shield(access_of(request).end_all())})
 
 
 async def end_login(request: Request) -> Response:

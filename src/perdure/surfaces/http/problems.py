@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from perdure.core.errors import STATUS_OF_CODE, Refused, StoreFull
+from perdure.core.errors import STATUS_OF_CODE, Refused, StoreDamaged, StoreFull
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,7 @@ TITLES = {
     "rate_limited": "Too many requests",
     "agent_unavailable": "The agent can't be started",
     "unavailable": "Not available now",
+    "damaged": "What is stored is damaged",
     "internal": "Perdure failed",
 }
 
@@ -50,6 +51,8 @@ def refused(refusal: Refused) -> Response:
     response = problem(refusal.code, refusal.detail, **refusal.facts)
     if refusal.code == "unauthorized":
         response.headers["www-authenticate"] = "Bearer"
+    if "retry_after_s" in refusal.facts:
+        response.headers["retry-after"] = str(refusal.facts["retry_after_s"])
     return response
 
 
@@ -62,5 +65,13 @@ def on_store_error(_: Request, error: Exception) -> Response:
     """The store did not keep a fact. That is no bug of ours: it may do so in a moment, or when there is room."""
     if isinstance(error, StoreFull):
         return problem("unavailable", "The disk is full. Make room and try again; this was not taken.")
+    if isinstance(error, StoreDamaged):
+        return problem("damaged", f"{error}. Run `perdure doctor --deep` on the server, which says what to do.", 500)
     logger.error("the store failed: %s", error)
     return problem("unavailable", "The store can't be used now. Try again; the server's log says what is wrong.")
+
+
+def on_unreadable(_: Request, error: Exception) -> Response:
+    """What a request brings is checked where it comes in; so this was stored, and is not as it was written."""
+    logger.error("something that is stored can't be read: %s: %s", type(error).__name__, error)
+    return problem("damaged", "What is stored is damaged here. Run `perdure doctor --deep` on the server.", 500)

@@ -8,7 +8,17 @@ from typing import Any
 from perdure.surfaces.http import bodies, diane, handlers, runs, streams
 from perdure.surfaces.http import diane_shapes as ds
 from perdure.surfaces.http import shapes as sh
-from perdure.surfaces.http.endpoint import POSITION, Endpoint
+from perdure.surfaces.http.endpoint import (
+    ABSOLUTE,
+    AT_POSITION,
+    AT_POSITIONS,
+    MAX_LIMIT,
+    POSITION,
+    STATE,
+    STATUS,
+    Endpoint,
+    between,
+)
 from perdure.surfaces.http.history_routes import HISTORY
 from perdure.surfaces.http.open_design import OPEN_DESIGN
 from perdure.surfaces.http.page_routes import PAGE
@@ -16,22 +26,27 @@ from perdure.surfaces.http.teamhq_routes import TEAMHQ
 
 __all__ = ["ENDPOINTS", "POSITION", "Endpoint"]
 
-LIST_QUERY: dict[str, tuple[Any, str]] = {
+LIST_QUERY: dict[str, tuple[Any, ...]] = {
     "project": (str, "Only sessions of this project."),
     "agent": (str, "Only sessions of this agent."),
-    "state": (str, "Only sessions in this state: idle, processing, ended."),
-    "status": (str, "Only sessions with this status."),
+    "state": (str, "Only sessions in this state: idle, processing, ended.", STATE),
+    "status": (str, "Only sessions with this status: running, completed, stopped, timed-out, failed.", STATUS),
     "label": (str, "Only sessions with this label."),
-    "workdir": (str, "Only sessions in this working directory."),
+    "workdir": (str, "Only sessions in this working directory.", ABSOLUTE),
     "parent": (str, "Only sessions that this session started."),
     "archived": (bool, "Only archived sessions, or only others."),
     "q": (str, "Words to find in titles and transcripts; `snippet` and `snippet_turn` say where they stand."),
-    "limit": (int, "How many at the most (1 to 1,000; 50 by default)."),
+    "limit": (int, "How many at the most (1 to 1,000; 50 by default).", between(1, MAX_LIMIT)),
     "cursor": (str, "Where the page before ended."),
 }
-DIANE_QUERY: dict[str, tuple[Any, str]] = {
-    "status": (str, "Only sessions with this status: active, idle, disconnected, closed."),
-    "limit": (int, "How many at the most (1 to 1,000; 1,000 by default)."),
+DIANE_QUERY: dict[str, tuple[Any, ...]] = {
+    "status": (
+        str,
+        "Only sessions with this status: active, idle, disconnected, closed. Left out: all but closed.",
+        {"enum": list(ds.STATUSES)},
+    ),
+    "workdir": (str, "Only sessions in this working directory.", ABSOLUTE),
+    "limit": (int, "How many at the most (1 to 1,000; 1,000 by default).", between(1, MAX_LIMIT)),
 }
 S = "/api/sessions/{session_id}"
 D = "/agents/{name:path}/sessions"
@@ -142,7 +157,7 @@ ENDPOINTS = [
         handlers.delete_session,
         "Close a session; with purge also erase it",
         query={"purge": (bool, "Erase everything of the session.")},
-        answers={200: sh.Session},
+        answers={200: sh.Session, 204: None},
         refusals=("not_found",),
     ),
     Endpoint(
@@ -190,7 +205,7 @@ ENDPOINTS = [
         "Set the model, the mode or another option of the agent",
         body=bodies.ConfigBody,
         answers={200: sh.Configured},
-        refusals=("not_found", "session_ended"),
+        refusals=("not_found", "session_ended", "agent_unavailable"),
     ),
     Endpoint(
         "GET",
@@ -214,7 +229,7 @@ ENDPOINTS = [
         f"{S}/events",
         streams.session_events,
         "Watch a session (server-sent events)",
-        query={"offset": (str, POSITION)},
+        query={"offset": (str, POSITION, AT_POSITION)},
         answers={200: "text/event-stream", 204: None},
         refusals=("not_found",),
     ),
@@ -226,7 +241,7 @@ ENDPOINTS = [
         query={
             "sessions": (str, "Their ids, with commas between them."),
             "all": (bool, "State changes of all sessions."),
-            "offset": (str, POSITION),
+            "offset": (str, POSITION, AT_POSITIONS),
         },
         answers={200: "text/event-stream", 204: None},
         refusals=("not_found",),
@@ -236,9 +251,12 @@ ENDPOINTS = [
         f"{S}/log",
         handlers.get_log,
         "The session's events as lines of JSON",
-        query={"offset": (int, "Events after this number."), "limit": (int, "How many at the most; 1,000 by default.")},
+        query={
+            "offset": (int, "Events after this number.", between(0)),
+            "limit": (int, "How many at the most; 1,000 by default.", between(1)),
+        },
         answers={200: "application/x-ndjson"},
-        refusals=("not_found",),
+        refusals=("not_found", "unavailable"),
     ),
     Endpoint(
         "GET",
@@ -246,13 +264,13 @@ ENDPOINTS = [
         handlers.get_transcript,
         "What was said and done, turn by turn",
         query={
-            "format": (str, "json or markdown."),
-            "from_turn": (int, "Leave out the turns before this one."),
-            "to_turn": (int, "Leave out the turns after this one (json only)."),
+            "format": (str, "json or markdown.", {"enum": ["json", "markdown"]}),
+            "from_turn": (int, "Leave out the turns before this one.", between(0)),
+            "to_turn": (int, "Leave out the turns after this one (json only).", between(0)),
             "rewound": (bool, "Also those that are no longer visible (json only)."),
         },
         answers={200: (sh.Transcript, "text/markdown")},
-        refusals=("not_found",),
+        refusals=("not_found", "unavailable"),
     ),
     *HISTORY,
     *PAGE,
@@ -287,11 +305,20 @@ ENDPOINTS = [
         "POST",
         "/api/login",
         handlers.login,
-        "Exchange the code of a sign-in link for a cookie",
+        "Exchange the code of a sign-in link for a cookie and the page's key",
         body=bodies.LoginBody,
-        answers={204: None},
+        answers={200: sh.LoggedIn},
     ),
-    Endpoint("POST", "/api/logout", handlers.logout, "Forget this browser's cookie", answers={204: None}),
+    Endpoint("POST", "/api/logout", handlers.logout, "Sign this browser out", answers={204: None}),
+    Endpoint(
+        "POST",
+        "/api/tickets",
+        handlers.new_ticket,
+        "Make a ticket that opens one path once (GET, with ?ticket=), for what can't send headers",
+        body=bodies.TicketBody,
+        answers={201: sh.Ticket},
+        refusals=("rate_limited",),
+    ),
     Endpoint(
         "POST",
         D,
@@ -343,7 +370,7 @@ ENDPOINTS = [
         "Diane: set the model, the mode or another option of the agent",
         body=bodies.ConfigBody,
         answers={200: sh.Configured},
-        refusals=("not_found", "session_ended"),
+        refusals=("not_found", "session_ended", "agent_unavailable"),
     ),
     Endpoint(
         "DELETE",

@@ -28,7 +28,7 @@ STATUS_OF_STOP_REASON: dict[str, Status] = {"failed": "failed", "timed_out": "fa
 class RunBody(Struct, kw_only=True):
     """One prompt, to an agent that is let go afterwards."""
 
-    text: str
+    text: bodies.SaidText
     agent: bodies.Name | None = None
     project: bodies.Name | None = None
     workdir: bodies.PathText | None = None

@@ -17,6 +17,8 @@ class Problem(Struct, kw_only=True):
 class Health(Struct):
     status: Literal["ok"]
     version: str
+    damaged: int
+    """How many things are damaged and set aside; `GET /api/server` names them."""
 
 
 class Agent(Struct, kw_only=True):
@@ -64,6 +66,8 @@ class Project(Struct, kw_only=True):
     kickoff: str | None
     history_scope: str
     active_session_id: str | None
+    activeSessionId: str | None  # noqa: N815
+    """The same under TeamHQ's name."""
 
 
 class ProjectList(Struct):
@@ -88,6 +92,7 @@ class Turn(Struct, kw_only=True):
     input_bytes: int | None
     model: str | None
     catch_up: int
+    replayed: int
     digested: int
     left_out: int
 
@@ -117,6 +122,8 @@ class ListedSession(Struct, kw_only=True):
     mode: str | None
     models: dict[str, Any] | None
     modes: dict[str, Any] | None
+    config: dict[str, Any] = {}
+    """What was chosen of the agent's other options, by their ids."""
     config_options: list[dict[str, Any]] | None
     commands: list[dict[str, Any]]
     error: str | None
@@ -182,7 +189,13 @@ class Aborting(Struct, kw_only=True):
 
 
 class Configured(Struct, kw_only=True):
+    """The value that is in force now. `applied`: the agent has said so; else no process of it runs, and it gets the
+    value when it starts."""
+
     status: Literal["ok"]
+    config_id: str
+    value: Any
+    applied: bool
     config_options: list[dict[str, Any]]
 
 
@@ -263,16 +276,37 @@ class Explanation(Struct, kw_only=True):
     prompts: list[Prompt]
     queue_length: int
     next_timer: dict[str, Any] | None
+    timers: list[dict[str, Any]]
 
 
 class LoginLink(Struct):
     path: str
 
 
+class LoggedIn(Struct):
+    """The page's key, which is sent as the header `Perdure-Page-Key` beside the cookie."""
+
+    page_key: str
+
+
+class Ticket(Struct):
+    ticket: str
+    expires_in_s: int
+
+
 class ServerSessions(Struct, kw_only=True):
     attached: int
     working: int
     waiting: int
+
+
+class Damage(Struct, kw_only=True):
+    """Something that can't be read. It is set aside, and everything else goes on."""
+
+    kind: Literal["session", "launch", "project"]
+    id: str
+    session_id: str | None
+    what: str
 
 
 class Vitals(Struct, kw_only=True):
@@ -289,6 +323,7 @@ class Vitals(Struct, kw_only=True):
     agents_memory_bytes: int
     events: int
     disk_free_bytes: int
+    damaged: list[Damage]
 
 
 class Files(Struct):
@@ -303,3 +338,7 @@ class SignedIn(Struct, kw_only=True):
 
 class Logins(Struct):
     logins: list[SignedIn]
+
+
+class LoginsEnded(Struct):
+    ended: int

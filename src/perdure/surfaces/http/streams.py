@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 from perdure.core.errors import Refused
 from perdure.surfaces.http.requests import flag, position_of
 from perdure.surfaces.http.takeover import EventStream
-from perdure.surfaces.http.viewers import ChangesViewer, Hub, ManyViewer, SessionViewer, Viewer, cursors_of
+from perdure.surfaces.http.viewers import ChangesViewer, Hub, ManyViewer, SessionViewer, cursors_of
 
 MAX_SESSIONS = 200
 
@@ -21,7 +21,7 @@ async def session_events(request: Request) -> ASGIApp:
         position = None
     if position is not None and journal.state.phase == "ended" and position == journal.last_seq:
         return Response(status_code=204)
-    return _watched(request, SessionViewer(hub, journal, position))
+    return EventStream(SessionViewer(hub, journal, position))
 
 
 async def many_events(request: Request) -> ASGIApp:
@@ -33,7 +33,7 @@ async def many_events(request: Request) -> ASGIApp:
         newest = await hub.log.store.list_changes(-1, (), 1)
         start = newest[-1][0] if newest else 0
         given = single(text) if text is not None else start
-        return _watched(request, ChangesViewer(hub, min(given, start)))
+        return EventStream(ChangesViewer(hub, min(given, start)))
     names = [name for name in request.query_params.get("sessions", "").split(",") if name]
     if not names:
         raise Refused("invalid", "Name the sessions (?sessions=a,b) or ask for all (?all=true).")
@@ -44,12 +44,7 @@ async def many_events(request: Request) -> ASGIApp:
     ends = [journal.last_seq if journal.state.phase == "ended" else None for journal in journals]
     if positions is not None and positions == ends:
         return Response(status_code=204)
-    return _watched(request, ManyViewer(hub, journals, positions))
-
-
-def _watched(request: Request, viewer: Viewer) -> ASGIApp:
-    viewer.login = request.app.state.access.login_of(dict(request.scope["headers"]))
-    return EventStream(viewer)
+    return EventStream(ManyViewer(hub, journals, positions))
 
 
 def single(text: str) -> int:

@@ -6,16 +6,16 @@ the connection can't be had (another server, a test client), `serve_by_asgi` doe
 """
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from perdure.surfaces.http.access import SAFE_HEADERS
+from perdure.surfaces.http.access import LOGIN
+from perdure.surfaces.http.connections import CONNECTION, BoundedProtocol, head
+from perdure.surfaces.http.cors import ADDED, Headers
 from perdure.surfaces.http.viewers import HIGH_WATER_BYTES, Viewer
 
-CONNECTION = "perdure.connection"
-MAX_HEAD_BYTES = 64 * 1024
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -24,45 +24,12 @@ HEADERS = [
 ]
 
 
-def _head(status: bytes, *headers: tuple[bytes, bytes]) -> bytes:
-    """The head of an answer that goes past the guard, with the headers that it would have added."""
-    given = {**SAFE_HEADERS, **dict(headers), b"connection": b"close"}
-    return b"HTTP/1.1 %b\r\n" % status + b"".join(b"%b: %b\r\n" % header for header in given.items()) + b"\r\n"
-
-
-_HEAD = _head(b"200 OK", *HEADERS)
-_HEAD_TOO_LARGE = _head(b"431 Request Header Fields Too Large", (b"content-length", b"0"))
-
-
-class TakeableProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which puts itself into the scope of each request, and bounds what comes before a body: the
-    parser would gather a head of any size, from anybody."""
-
-    _head_bytes = 0
-    """Of a head that was begun in an earlier piece; what fits into one piece is bounded by the size of a read."""
-    _in_head = False
-
-    def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self.transport.write(_HEAD_TOO_LARGE)
-                self.transport.close()
-                return
-        super().data_received(data)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head, self._head_bytes = True, 0
-        self.scope["extensions"] = {CONNECTION: {"protocol": self}}
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        super().on_headers_complete()
+_HEAD = head(b"200 OK", *HEADERS)
 
 
 class EventStream:
-    """The response of a route that serves events: an ASGI app that hands its connection to a viewer."""
+    """The response of a route that serves events: an ASGI app that hands its connection to a viewer. Every stream is
+    opened here, so here the viewer learns by which sign-in it came, and is closed with it."""
 
     def __init__(self, viewer: Viewer) -> None:
         self._viewer = viewer
@@ -72,29 +39,30 @@ class EventStream:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             await send({"type": "http.response.body", "body": b""})
             return
+        self._viewer.login = scope[LOGIN]
         taken = (scope.get("extensions") or {}).get(CONNECTION)
         if taken is not None:
-            take_over(cast(HttpToolsProtocol, taken["protocol"]), self._viewer)
+            take_over(taken["protocol"], taken["cycle"], self._viewer, scope[ADDED])
         else:
             await serve_by_asgi(self._viewer, receive, send)
 
 
-def take_over(connection: HttpToolsProtocol, viewer: Viewer) -> None:
-    """From here on the connection is the viewer's, and uvicorn has forgotten it."""
+def take_over(connection: BoundedProtocol, cycle: RequestResponseCycle, viewer: Viewer, added: Headers) -> None:
+    """From here on the connection is the viewer's, and uvicorn has forgotten it. The cycle is the one of this request:
+    the connection's own may be of a request that was sent ahead, which is not answered any more."""
     transport = connection.transport
-    cycle = connection.cycle
     cycle.disconnected = True
     cycle.response_started = True
     cycle.response_complete = True
-    connection.connections.discard(connection)
-    connection._unset_keepalive_if_required()
+    connection.let_go()
+    if transport.is_closing():
+        # Whoever asked has left already, or was closed.
+        return
     transport.set_protocol(viewer)
     transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
     transport.resume_reading()
-    if transport.is_closing():
-        return
-    transport.write(_HEAD)
-    connection.scope["extensions"] = {}
+    transport.write(head(b"200 OK", *HEADERS, *added) if added else _HEAD)
+    cycle.scope["extensions"] = {}
     viewer.begin(transport)
 
 

@@ -22,7 +22,7 @@ from perdure.surfaces.http.takeover import EventStream
 from perdure.surfaces.http.teamhq_stream import TeamViewer
 from perdure.surfaces.http.viewers import Hub
 from perdure.surfaces.kickoff import made_message
-from perdure.surfaces.teamhq import metadata
+from perdure.surfaces.teamhq import metadata, started_at
 
 NOT_IDLE, STOPPED, NOT_RUNNING = "Session is not idle", "Session has been stopped", "Session is not running"
 NO_SESSION, NOT_ACTIVE = "Session not found", "Session not found or not active"
@@ -42,6 +42,8 @@ async def _mine(request: Request, words: str = NO_SESSION) -> dict[str, Any]:
     try:
         session = await verbs(request).get(request.path_params["session_id"])
     except Refused as refusal:
+        if refusal.code != "not_found":
+            raise
         raise Refused("not_found", words) from refusal
     if session["project"] != project:
         raise Refused("not_found", words)
@@ -57,7 +59,7 @@ async def _shown(request: Request, session: dict[str, Any]) -> shapes.TeamSessio
 def _refuse(request: Request, refusal: Refused) -> NoReturn:
     """The same refusal in TeamHQ's words."""
     if refusal.code == "slots_full" and refusal.facts["limit_of"] == "server":
-        limit = verbs(request).host.settings.slots
+        limit = verbs(request).host.config.slots
         raise Refused("rate_limited", f"Maximum concurrent sessions ({limit}) reached") from refusal
     words = {
         "slots_full": "A session is already running for this project",
@@ -94,15 +96,18 @@ async def teamhq_list(request: Request) -> Response:
     project = _project(request)
     sessions = verbs(request)
     limit = whole_number(request, "limit", MAX_LIMIT, low=1, high=MAX_LIMIT)
+    status, state = (request.query_params.get(name) for name in ("status", "state"))
+    # All of them are sorted before the list is cut: the store knows them by when they were last used.
     found: list[dict[str, Any]] = []
     cursor: str | None = None
-    while len(found) < limit:
-        page, cursor = await sessions.search(Query(project=project, limit=PAGE_LIMIT, cursor=cursor))
+    while True:
+        query = Query(project=project, status=status, state=state, limit=PAGE_LIMIT, cursor=cursor)
+        page, cursor = await sessions.search(query)
         found += page
         if cursor is None:
             break
-    shown = [await _shown(request, session) for session in found[:limit]]
-    return reply(shapes.TeamSessions(sorted(shown, key=lambda session: session.started_at, reverse=True)))
+    found.sort(key=started_at, reverse=True)
+    return reply(shapes.TeamSessions([await _shown(request, session) for session in found[:limit]]))
 
 
 async def teamhq_get(request: Request) -> Response:
@@ -140,12 +145,15 @@ async def teamhq_message(request: Request) -> Response:
 
 
 async def teamhq_events(request: Request) -> ASGIApp:
-    """Everything after the position, then live; without one, or with one of another life of the store, all of it."""
+    """Everything from the position on, then live; without one, or with one of another life of the store, all of it.
+    `offset` is the number of the first event that is wanted, the header that of the last one that was seen."""
     session = await _mine(request)
     hub: Hub = request.app.state.hub
     journal = await hub.log.open(session["id"])
     text, epoch = position_of(request)
-    position = 0 if text is None or epoch not in (None, hub.log.epoch) else single(text)
+    position = 0
+    if text is not None and epoch in (None, hub.log.epoch):
+        position = single(text) + ("last-event-id" in request.headers)
     # Only a browser that comes back by itself is sent away: who asks with an offset is told how it ended.
     if "last-event-id" in request.headers and journal.state.phase == "ended" and position >= journal.last_seq:
         return Response(status_code=204)

@@ -5,8 +5,9 @@ Above: routes.py, which has the rest. Below: the handlers in teamhq.py.
 
 from perdure.surfaces.http import teamhq
 from perdure.surfaces.http import teamhq_shapes as ts
-from perdure.surfaces.http.endpoint import POSITION, Endpoint
+from perdure.surfaces.http.endpoint import AT_POSITION, MAX_LIMIT, STATE, STATUS, Endpoint, between
 
+FIRST = "The number of the first event that is wanted: the id of the last one that was seen, plus 1. The header wins."
 T = "/api/projects/{project_id:path}/sessions"
 
 TEAMHQ = [
@@ -24,7 +25,11 @@ TEAMHQ = [
         T,
         teamhq.teamhq_list,
         "TeamHQ: the sessions of a project, newest first",
-        query={"limit": (int, "How many at the most (1 to 1,000; 1,000 by default).")},
+        query={
+            "status": (str, "Only sessions with this status: running, completed, stopped, timed-out, failed.", STATUS),
+            "state": (str, "Only sessions in this state: processing, idle, ended.", STATE),
+            "limit": (int, "How many at the most (1 to 1,000; 1,000 by default).", between(1, MAX_LIMIT)),
+        },
         answers={200: ts.TeamSessions},
         refusals=("not_found",),
     ),
@@ -41,7 +46,7 @@ TEAMHQ = [
         f"{T}/{{session_id}}/message",
         teamhq.teamhq_message,
         "TeamHQ: send a further message",
-        body=ts.TeamMessageBody,
+        body=ts.TeamMessage,
         answers={202: ts.TeamAccepted},
         refusals=(
             "not_found",
@@ -66,7 +71,7 @@ TEAMHQ = [
         f"{T}/{{session_id}}/events",
         teamhq.teamhq_events,
         "TeamHQ: all events of a session, then live (server-sent events)",
-        query={"offset": (str, POSITION)},
+        query={"offset": (str, FIRST, AT_POSITION)},
         answers={200: "text/event-stream", 204: None},
         refusals=("not_found",),
     ),

@@ -3,19 +3,22 @@
 Above: teamhq.py of this folder. Below: nothing; surfaces/teamhq.py has the words.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from perdure.surfaces.http import bodies
 
 MESSAGE_MAX_CHARS = 100_000
 
 
+TeamText = Annotated[str, Meta(extra_json_schema={**bodies.SAID, "maxLength": MESSAGE_MAX_CHARS})]
+
+
 class TeamSessionBody(Struct, kw_only=True):
     """A new session. Without a message the project's kickoff is its first one."""
 
-    message: str | None = None
+    message: TeamText | None = None
     title: bodies.TitleText = ""
     agent: bodies.Name | None = None
 
@@ -27,6 +30,12 @@ class TeamMessageBody(Struct, kw_only=True):
     agent: bodies.Name | None = None
     fresh: bool | UnsetType = UNSET
     force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
+
+
+class TeamMessage(TeamMessageBody, kw_only=True):
+    """The same as the document says it."""
+
+    message: TeamText
 
 
 class TeamTurn(Struct, kw_only=True, rename="camel"):

@@ -1,9 +1,9 @@
 """A session's events in TeamHQ's words, as server-sent events: all of them from a position on, then live.
 
 Above: teamhq.py. Below: a journal's frames, as for every viewer; what they no longer hold comes from the verbs. There
-is no snapshot: TeamHQ has no word for it. An event's id is its number in the log. A run of deltas that compaction
-joined is told as the events that it was made from, so that the same number always stands for the same text, and a
-program that has seen some of them can tell which.
+is no snapshot: TeamHQ has no word for it. An event's id is its place in the log, counted from 0. A run of deltas that
+compaction joined is told as the events that it was made from, so that the same number always stands for the same text,
+and a program that has seen some of them can tell which.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from perdure.core.view import public_session
 from perdure.runtime.log import Journal
 from perdure.runtime.sessions import Sessions, Stored
 from perdure.surfaces.http.viewers import Hub, Viewer
-from perdure.surfaces.teamhq import Teller
+from perdure.surfaces.teamhq import Teller, number_of
 
 READ_BATCH = 1_000
 DATA, FRAME_END = b"\ndata: ", b"\n\n"
@@ -96,7 +96,8 @@ class TeamViewer(Viewer):
         self.finish()
 
     def _frame(self, seq: int, name: bytes, data: Json) -> bytes:
-        return b"id: %b\nevent: %b\ndata: %b\n\n" % (self._hub.log.event_id(seq), name, msgspec.json.encode(data))
+        number = self._hub.log.event_id(number_of(seq))
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (number, name, msgspec.json.encode(data))
 
 
 def _parts(row: Stored) -> Iterator[tuple[int, Json]]:

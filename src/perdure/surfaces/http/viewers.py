@@ -8,10 +8,12 @@ When its transport is full it is left alone; if by then the tail no longer holds
 import asyncio
 import logging
 import zlib
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
+from perdure.core.errors import UNREADABLE, Refused, StoreError
 from perdure.runtime.log import Journal, Log
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ class Hub:
         self.viewers: set[Viewer] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
         self._beating: asyncio.Task[None] | None = None
+        self.is_signed_in: Callable[[str], bool] = lambda _: True
+        """Whether a sign-in still holds: it may end while a request by it is on its way to becoming a viewer."""
 
     def start(self) -> None:
         self._beating = asyncio.create_task(self._beat(), name="heartbeat")
@@ -58,10 +62,16 @@ class Hub:
         while True:
             await asyncio.sleep(self._heartbeat_s)
             for viewer in list(self.viewers):
-                viewer.beat()
+                if self.may_watch(viewer):
+                    viewer.beat()
+                else:
+                    viewer.leave()
+
+    def may_watch(self, viewer: "Viewer") -> bool:
+        return viewer.login is None or self.is_signed_in(viewer.login)
 
     def signed_out(self, login: str) -> None:
-        """Who came by this sign-in watches no longer."""
+        """Close the streams of this sign-in."""
         for viewer in list(self.viewers):
             if viewer.login == login:
                 viewer.leave()
@@ -89,7 +99,10 @@ class Viewer(asyncio.Protocol):
         self._pipe = pipe
         self._hub.viewers.add(self)
         self.attach()
-        self.wake()
+        if self._hub.may_watch(self):
+            self.wake()
+        else:
+            self.leave()
 
     # The connection, as asyncio sees it ----------------------------------------------------------------------------
 
@@ -151,6 +164,9 @@ class Viewer(asyncio.Protocol):
         async def run() -> None:
             try:
                 await work
+            except (Refused, StoreError, *UNREADABLE) as error:
+                logger.error("a viewer could not be served: %s: %s", type(error).__name__, error)
+                self.finish()
             except Exception:
                 logger.exception("a viewer could not be served")
                 self.finish()
@@ -205,7 +221,7 @@ class SessionViewer(Viewer):
     async def _replay(self) -> None:
         """What is no longer in memory comes from the store, unless that is more than a snapshot would be."""
         journal, limit = self._journal, self._hub.replay_limit
-        if journal.last_seq - self._cursor > limit:
+        if journal.last_seq - self._cursor > limit or self._cursor < journal.huge_seq:
             await self._snapshot()
             return
         pieces: list[bytes] = []

@@ -1,0 +1,111 @@
+"""What an agent says of an error, made into one sentence for people, and when a used-up allowance comes back.
+
+Above: the faults of each driver. Below: nothing. Agents pass on what their model's provider said, often as JSON inside
+of text inside of JSON. Only the words are shown; the rest is kept beside them, as the error's detail. Pure: a moment
+that is given as a duration stays one.
+"""
+
+import json
+import re
+from typing import Any, NamedTuple
+
+NO_REASON = "The agent gave no reason"
+SENTENCE_CHARS = 400
+DETAIL_CHARS = 4000
+NESTED_MAX = 4
+"""How often JSON is looked for in what was found in JSON."""
+RESET_MAX_S = 31 * 24 * 3600.0
+
+_WORDS = ("message", "error", "details", "detail", "reason", "msg", "errors")
+"""Where the words are, in this order."""
+_FILLER = re.compile(r"^\s*Internal error\s*[:.-]+\s*", re.IGNORECASE)
+_JSONRPC_CODE = re.compile(r"\s*\(?\bcode:?\s*-3[12]\d{3}\b\)?|\s*\(?-3[12]\d{3}\)?(?!\d)")
+_EPOCH = re.compile(r"\|\d{9,13}\b")
+_QUOTED = re.compile(r"""['"]message['"]\s*:\s*(?P<mark>['"])(?P<words>(?:\\.|(?!(?P=mark)).)+)(?P=mark)""", re.DOTALL)
+_UNIT = r"(?:milliseconds?|ms|days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s)(?![a-z])"
+_SPAN = re.compile(rf"(\d+(?:\.\d+)?)\s*({_UNIT})", re.IGNORECASE)
+_AFTER = re.compile(
+    rf"(?:try again|retry|resets?|available)(?: again)? (?:in|after) ((?:\d+(?:\.\d+)?\s*{_UNIT}[\s,]*(?:and )?)+)",
+    re.IGNORECASE,
+)
+_DELAY = re.compile(
+    r"""(?:retryDelay|retry_after|resets_in_s|resets_in_seconds)\\*["']?\s*:\s*\\*["']?(\d+(?:\.\d+)?)"""
+)
+_SECONDS = {"m": 60.0, "d": 86400.0, "h": 3600.0, "s": 1.0}
+
+
+class Said(NamedTuple):
+    """One sentence for people, and what it was made from if that says more."""
+
+    sentence: str
+    detail: str | None
+
+
+def said(text: str) -> Said:
+    sentence = plain(text)
+    raw = text.strip()[:DETAIL_CHARS]
+    return Said(sentence, raw if raw and raw != sentence else None)
+
+
+def plain(text: str) -> str:
+    """The words alone: no JSON, no codes of the protocol, on one line and not too long."""
+    for _ in range(NESTED_MAX):
+        shorter = _without_json(text)
+        if shorter == text:
+            break
+        text = shorter
+    text = " ".join(_JSONRPC_CODE.sub("", _EPOCH.sub("", text)).split())
+    while (shorter := _FILLER.sub("", text)) != text and shorter:
+        text = shorter
+    # What it was the beginning of is gone.
+    text = text.strip(" :") if "]" in text else text.strip(" :[")
+    if not text:
+        return NO_REASON
+    return text if len(text) <= SENTENCE_CHARS else text[: SENTENCE_CHARS - 1].rstrip() + "…"
+
+
+def _without_json(text: str) -> str:
+    """The same with the first JSON value in it replaced by the words that it holds."""
+    start = min((found for found in (text.find("{"), text.find("[{")) if found >= 0), default=-1)
+    if start < 0:
+        return text
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, start)
+        words = _words(value)
+    except (ValueError, RecursionError):
+        # Python's spelling, or cut off: the words are there all the same, and nothing after them is for people.
+        quoted = _QUOTED.search(text, start)
+        if quoted is None:
+            return text
+        words, end = quoted["words"], len(text)
+    before, after = text[:start].rstrip(" -:([\n"), text[end:].lstrip(" ])}\n")
+    return " ".join(part for part in (f"{before}:" if before and words else before, words, after) if part)
+
+
+def _words(value: Any) -> str:
+    """What is said in a decoded error."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return next((words for words in map(_words, value) if words), "")
+    if isinstance(value, dict):
+        return next((words for words in (_words(value[key]) for key in _WORDS if key in value) if words), "")
+    return ""
+
+
+def reset_after_s(text: str) -> float | None:
+    """In how many seconds an allowance comes back, if the text says so. A time of day is not read: whose zone is it?"""
+    found = _AFTER.search(text)
+    if found is not None:
+        total = sum(float(count) * _unit_s(unit) for count, unit in _SPAN.findall(found[1]))
+    else:
+        delay = _DELAY.search(text)
+        if delay is None:
+            return None
+        total = float(delay[1])
+    return total if total <= RESET_MAX_S else None
+
+
+def _unit_s(unit: str) -> float:
+    unit = unit.lower()
+    return 0.001 if unit.startswith(("ms", "milli")) else _SECONDS[unit[0]]

@@ -1,0 +1,205 @@
+"""Erasing: everything of a session, in the store and in the data directory, even if the server dies half-way.
+
+Above: the verbs (sessions.py) erase; server.py starts and stops it. Below: the store, workspaces, attachments, the
+quarantine, and the files in which the rehearsal agent remembers. What is to be erased is written down first, so that
+the next server completes it. Rows go in small steps, so that others need not wait. What they leave behind in the
+database's files goes a little later, for many sessions at once: see `scrub` of the store.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from perdure.core.errors import UNREADABLE, StoreDamaged, StoreError
+from perdure.runtime import processes
+from perdure.runtime.launch import Launch
+from perdure.runtime.workspaces import Workspaces
+
+if TYPE_CHECKING:
+    from perdure.runtime.host import Host
+
+logger = logging.getLogger(__name__)
+
+END_GRACE_S = 0.5
+SETTLE_S = 3.0
+"""After the last erase: those that come at once are scrubbed at once."""
+SETTLE_MOST_S = 30.0
+"""After the first one, however many come."""
+QUIET_MOST_S = 600.0
+"""How long the part that holds up commits waits for a moment at which no turn runs."""
+QUIET_LOOK_S = 0.5
+RETRY_S = 20.0
+SCRUB_RETRY_S = 300.0
+"""After a failure, which may last: a disk without room, a damaged file."""
+ERASING = "erasing"
+# Where the rehearsal agent keeps a session, by its two dialects.
+_REMEMBERED = ("{}.ndjson", "claude/*/{}.ndjson")
+_NATIVE = re.compile(r"[0-9A-Za-z-]{1,100}")
+
+
+class Note(Struct, frozen=True):
+    """What has to be known to complete an erase when the session's rows are gone."""
+
+    workdir: str
+    natives: list[str] = []
+    launches: list[str] = []
+    """Of this session alone: of a damaged one nobody has ended them."""
+
+
+class Eraser:
+    def __init__(self, host: "Host", workspaces: Workspaces, data: Path) -> None:
+        self._host = host
+        self._log = host.log
+        self._store = host.log.store
+        self._workspaces = workspaces
+        self._rehearsal = data / "rehearsal"
+        self._first_at: float | None = None
+        self._last_at = 0.0
+        self._due = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def complete(self) -> None:
+        """Erase what was left half-erased: at the start, by an earlier server; later, because the disk was full."""
+        for session_id, body in (await self._store.documents(ERASING)).items():
+            if session_id in self._log.erased.under_way:
+                continue
+            try:
+                note = msgspec.json.decode(body, type=Note)
+            except UNREADABLE:
+                note = Note(str(self._workspaces.of(session_id)), [])
+            logger.info("completing the erasure of session %s", session_id)
+            try:
+                await self._carry_out(session_id, note)
+            except StoreDamaged as error:
+                # To try again is of no use before a repair, and keeps neither the others nor the server from going on.
+                self._log.quarantine.add("session", session_id, session_id, f"it can't be erased: {error}")
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="eraser")
+
+    async def erase(self, session_id: str, workdir: str) -> None:
+        """Once this has been written down it happens, now or at the next start. Its process must be gone."""
+        note = Note(workdir, await self._store.natives(session_id), await self._launches(session_id))
+        await self._store.put_document(ERASING, session_id, msgspec.json.encode(note))
+        try:
+            await self._carry_out(session_id, note)
+        finally:
+            # Done or not: what could not be done now is tried again with the cleaning up.
+            self._due.set()
+
+    async def _carry_out(self, session_id: str, note: Note) -> None:
+        self._log.erased.under_way.add(session_id)
+        try:
+            await self._end_launches(note)
+            await self._store.erase(session_id, self._log.generation)
+            self._log.forget(session_id)
+            await self._workspaces.erase(session_id, note.workdir)
+            await asyncio.to_thread(self._remove_files, session_id, note)
+            self._log.quarantine.forget(session_id)
+            await self._store.put_document(ERASING, session_id, None)
+        finally:
+            self._log.erased.under_way.discard(session_id)
+        now = self._log.steady()
+        self._first_at = self._first_at or now
+        self._last_at = now
+
+    async def _launches(self, session_id: str) -> list[str]:
+        rows = await self._store.launches()
+        shared = {row.launch_id for row in rows if row.session_id != session_id}
+        return [row.launch_id for row in rows if row.session_id == session_id and row.launch_id not in shared]
+
+    async def _end_launches(self, note: Note) -> None:
+        if not note.launches:
+            return
+        await processes.end_marked(note.launches, END_GRACE_S)
+        for launch_id in note.launches:
+            launch = Launch.find(self._host.launches_root, launch_id)
+            if launch is not None:
+                launch.kill_keeper()
+                if await launch.wait_gone(END_GRACE_S):
+                    launch.forget()
+
+    def _remove_files(self, session_id: str, note: Note) -> None:
+        self._host.enclosures.erase(session_id)
+        self._log.quarantine.erase(session_id)
+        for native in note.natives:
+            # Of other agents nothing lies there: what they keep is their own.
+            if _NATIVE.fullmatch(native):
+                for pattern in _REMEMBERED:
+                    for path in self._rehearsal.glob(pattern.format(native)):
+                        _remove(path)
+
+    # What is left in the database's files ----------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Nothing that was erased stays behind, if that can be done now; else the next server does it."""
+        await self.let_go()
+        with contextlib.suppress(StoreError):
+            await self._store.scrub(whole=True)
+
+    async def let_go(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        """First what holds up nobody, soon; the rest when no turn runs, or after having waited for that."""
+        self._due.set()  # what an earlier server has erased may still be there
+        waiting_since: float | None = None
+        while True:
+            if waiting_since is None:
+                await self._due.wait()
+            if self._due.is_set():
+                await self._settled()
+                self._due.clear()
+                self._first_at = None
+                while not await self._completed():  # noqa: ASYNC110  a disk tells nobody when it has room
+                    await asyncio.sleep(RETRY_S)
+                await self._scrub(whole=False)
+                waiting_since = waiting_since or self._log.steady()
+            elif self._is_quiet() or self._log.steady() - (waiting_since or 0.0) >= QUIET_MOST_S:
+                again_s = await self._scrub(whole=True)
+                waiting_since = self._log.steady() if again_s else None
+                await asyncio.sleep(again_s)
+            else:
+                await asyncio.sleep(QUIET_LOOK_S)
+
+    async def _completed(self) -> bool:
+        try:
+            await self.complete()
+        except StoreError as error:
+            logger.warning("a session is only half erased; this is tried again: %s", error)
+            return False
+        return True
+
+    async def _settled(self) -> None:
+        while True:
+            now = self._log.steady()
+            ready_at = min(self._last_at + SETTLE_S, (self._first_at or now) + SETTLE_MOST_S)
+            if now >= ready_at:
+                return
+            await asyncio.sleep(ready_at - now)
+
+    async def _scrub(self, *, whole: bool) -> float:
+        """After how long to try again; 0 if all is done."""
+        try:
+            return 0.0 if await self._store.scrub(whole=whole) else RETRY_S
+        except StoreError as error:
+            logger.warning("what was erased is still in the database's files; this is tried again: %s", error)
+            return SCRUB_RETRY_S
+
+    def _is_quiet(self) -> bool:
+        return not any(runner.journal.state.working for runner in self._host.runners.values())
+
+
+def _remove(path: Path) -> None:
+    """And its folder, if that was the last one of a working directory."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+        path.parent.rmdir()

@@ -1,0 +1,107 @@
+"""When a clock fires and what it then does: rules as functions from values to values. No clock is read here.
+
+Above: clocks.py, which looks once a second, and `explain`, which says it in advance. Below: settings and state.
+
+Durations are measured with the steady clock, which nobody can set and which stops while the machine sleeps. A running
+turn counts the time it was served. Idle and lifetime begin at a stored moment of the wall clock, whose age is taken
+once, when it is first seen; from then on the steady clock counts. So neither a step of the wall clock nor a sleep
+stops a turn, ends a session or keeps it for ever. Only a usage limit resets at a moment of the wall clock.
+"""
+
+from collections.abc import Collection
+from typing import Literal
+
+from msgspec import Struct
+
+from perdure.config import Limits
+from perdure.core.clock import seconds
+from perdure.core.state import Session, Turn
+
+STEP_MAX_S = 10.0
+"""Between two looks, a second apart: what exceeds it was a stopped process or machine and not time served."""
+
+
+class Timer(Struct, frozen=True):
+    """One clock of an idle session: it fires so long after a stored moment."""
+
+    name: Literal["idle_timeout", "lifetime", "usage_limit"]
+    since: str
+    after_s: float
+    then: Literal["suspend", "end", "continue"]
+
+
+def timers(state: Session, limits: Limits) -> list[Timer]:
+    """What will happen to a session without a running turn if nobody does anything, in no order.
+
+    `end` is about the session and needs no process: its lifetime begins with the session. `suspend` is about the
+    process."""
+    if state.phase != "idle":
+        return []
+    found: list[Timer] = []
+    goes_on = False
+    if state.waiting_until is not None:
+        goes_on = bool(state.queue) or (limits.on_limit == "continue" and state.waits <= (limits.limit_retries or 0))
+        if goes_on:
+            found.append(Timer("usage_limit", state.waiting_until, 0.0, "continue"))
+    # What runs beside the conversation keeps the process, but no longer than its lifetime.
+    if limits.idle_timeout_s and not state.background_tasks:
+        if limits.on_idle == "end" and not goes_on:
+            found.append(Timer("idle_timeout", state.last_active_at, limits.idle_timeout_s, "end"))
+        elif state.attached is not None:
+            # One that was started to be asked something has just begun to be idle.
+            since = max(state.last_active_at, state.attached.since)
+            found.append(Timer("idle_timeout", since, limits.idle_timeout_s, "suspend"))
+    if limits.lifetime_s and limits.on_lifetime == "end":
+        found.append(Timer("lifetime", state.started_at or state.created_at, limits.lifetime_s, "end"))
+    elif limits.lifetime_s and state.attached is not None:
+        found.append(Timer("lifetime", state.attached.since, limits.lifetime_s, "suspend"))
+    return found
+
+
+class Ages:
+    """How long ago stored moments were. Each is compared with the wall clock once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[str, float]] = {}
+
+    def left_s(self, session_id: str, timer: Timer, now: float, steady: float) -> float:
+        """How long until it fires; nothing or less if it should have. `now` is the wall clock's."""
+        if timer.name == "usage_limit":
+            return seconds(timer.since) - now
+        key = (session_id, timer.name)
+        since, began = self._seen.get(key, ("", 0.0))
+        if since != timer.since:
+            # A moment that lies ahead was written before the clock was set back.
+            began = steady - max(0.0, now - seconds(timer.since))
+            self._seen[key] = (timer.since, began)
+        return began + timer.after_s - steady
+
+    def keep(self, sessions: Collection[str]) -> None:
+        """Forget all but these."""
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] in sessions}
+
+
+class Served:
+    """How long the running turn of a session has been worked on, without the time in which it waited for a person."""
+
+    def __init__(self, turn: int = 0, served_s: float = 0.0) -> None:
+        self._turn = turn
+        self._served_s = served_s
+        self._looked: float | None = None
+
+    def look(self, turn: int, steady: float, *, waits: bool) -> float:
+        """The time served so far. `waits`: it does not count now."""
+        if turn != self._turn:
+            self._turn, self._served_s, self._looked = turn, 0.0, None
+        if self._looked is not None and not waits:
+            self._served_s += min(steady - self._looked, STEP_MAX_S)
+        self._looked = steady
+        return self._served_s
+
+    @classmethod
+    def before(cls, turn: Turn, last_event_at: str, limit_s: float | None) -> "Served":
+        """Of a turn that an earlier server began: up to its last stored event. More than the limit can't be, as that
+        server would have stopped it: then the wall clock was set meanwhile, and nothing is known."""
+        ended_s = seconds(turn.paused_since or last_event_at)
+        served_s = ended_s - seconds(turn.started_at) - turn.paused_ms / 1000
+        return cls(turn.turn, served_s if 0 <= served_s < (limit_s or 0) else 0.0)

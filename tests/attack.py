@@ -1,0 +1,123 @@
+"""What attacks on a real server share: plain sockets, and a look at the server's memory and pace.
+
+Above: tests of what strangers, and clients that don't read, can do. Below: tests/harness.py, whose server is a process
+of its own: only then is its memory its own.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import httpx2
+
+from tests.harness import WAIT_S, LiveServer
+
+HEAD = b"Host: 127.0.0.1\r\n"
+
+
+def resident_mb(server: LiveServer) -> float:
+    """The memory that the server has now."""
+    return _status_mb(server, "VmRSS:")
+
+
+def peak_mb(server: LiveServer) -> float:
+    """The most memory that the server ever had, since its start or since `forget_peak`."""
+    return _status_mb(server, "VmHWM:")
+
+
+def forget_peak(server: LiveServer) -> None:
+    assert server.process is not None
+    Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
+
+
+def _status_mb(server: LiveServer, field: str) -> float:
+    assert server.process is not None
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.partition(field)[2].split()[0]) / 1024
+
+
+def plain(server: LiveServer, timeout_s: float = WAIT_S) -> socket.socket:
+    """A connection over which nothing was said yet."""
+    return socket.create_connection(("127.0.0.1", server.port), timeout_s)
+
+
+def rest(connection: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    received = b""
+    try:
+        while data := connection.recv(65536):
+            received += data
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def answer(connection: socket.socket) -> bytes:
+    """One whole answer whose length is given in its head."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        data = connection.recv(65536)
+        assert data, f"closed before an answer: {received!r}"
+        received += data
+    head, _, body = received.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def send_all(connection: socket.socket, pieces: Iterator[bytes]) -> int:
+    """How many bytes were sent until all were, or until the server would have no more."""
+    sent = 0
+    try:
+        for piece in pieces:
+            connection.sendall(piece)
+            sent += len(piece)
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+    return sent
+
+
+class Waits:
+    """How long each request of somebody who is signed in took."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    @property
+    def longest_s(self) -> float:
+        return max(self.seconds)
+
+    @property
+    def typical_s(self) -> float:
+        return median(self.seconds)
+
+    def __str__(self) -> str:
+        return f"{len(self.seconds)} requests took {self.typical_s:.3f} s, at most {self.longest_s:.3f} s"
+
+
+@contextmanager
+def somebody_else(server: LiveServer, path: str = "/api/sessions") -> Iterator[Waits]:
+    """Meanwhile somebody who is signed in asks again and again, each time over a new connection."""
+    waits, done = Waits(), threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            begun = time.monotonic()
+            with httpx2.Client(headers=dict(server.http.headers), timeout=WAIT_S, trust_env=False) as client:
+                assert client.get(server.url + path).status_code == 200
+            waits.seconds.append(time.monotonic() - begun)
+            done.wait(0.01)
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            yield waits
+        finally:
+            done.set()
+        asking.result()

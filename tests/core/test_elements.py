@@ -1,0 +1,28 @@
+"""A JSON array is cut into its elements as a parser would cut it, however it is written."""
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.core.elements import elements
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(values, max_size=5), st.sampled_from([None, 0, 3]), st.booleans())
+def test_each_element_is_found_with_all_that_is_in_it(given: list[Any], indent: int | None, is_ascii: bool) -> None:
+    written = json.dumps(given, indent=indent, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
+    assert [json.loads(element.decode("utf-8", "surrogatepass")) for element in elements(written)] == given
+
+
+def test_brackets_and_quotes_inside_of_texts_end_nothing() -> None:
+    tricky = [{"a": '}]"{[\\'}, [["]"], {"b": "}"}], "],", {"c": {"d": '\\"}'}}, {}]
+    assert [json.loads(element) for element in elements(b" [ " + json.dumps(tricky).encode()[1:])] == tricky
+    assert list(elements(b"[]")) == list(elements(b" [ ] ")) == []

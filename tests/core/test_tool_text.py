@@ -1,0 +1,67 @@
+"""What came of a tool, as an agent reads it in a transcript."""
+
+import time
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.core.tool_text import COMPARED_LINES, diff_text, tool_line, tool_result
+
+lines = st.lists(st.sampled_from(["a", "b", "c", "", "same"]), max_size=30)
+
+
+def part(**given: Any) -> dict[str, Any]:
+    return {"name": "Bash", "title": "ls", "status": "completed", "parent_tool_id": None, **given}
+
+
+@given(lines, lines)
+def test_a_diff_has_every_line_that_went_and_every_line_that_came(old: list[str], new: list[str]) -> None:
+    text = diff_text({"path": "a.py", "old_text": "\n".join(old), "new_text": "\n".join(new)})
+    if not text:
+        assert "\n".join(old).splitlines() == "\n".join(new).splitlines()
+        return
+    head, *rest = text.split("\n@@\n")
+    assert head == "--- a.py\n+++ a.py"
+    shown = [line for hunk in rest for line in hunk.split("\n")]
+    # What both have in common around the shown lines is the same number of lines on either side.
+    before = [line[1:] for line in shown if line[0] in " -"]
+    after = [line[1:] for line in shown if line[0] in " +"]
+    assert len("\n".join(old).splitlines()) - len(before) == len("\n".join(new).splitlines()) - len(after)
+    assert sum(line.startswith("-") for line in shown) <= len(old)
+
+
+def test_a_new_file_and_a_small_change_of_a_large_one_are_told_as_people_write_them() -> None:
+    created = {"path": "a.py", "old_text": None, "new_text": "one\ntwo\n"}
+    assert diff_text(created) == "--- /dev/null\n+++ a.py\n@@\n+one\n+two"
+    old = [f"line {number}" for number in range(1000)]
+    changed = [*old[:500], "new", *old[501:]]
+    text = diff_text({"path": "a.py", "old_text": "\n".join(old), "new_text": "\n".join(changed)})
+    context_before, context_after = (" line 497\n line 498\n line 499", " line 501\n line 502\n line 503")
+    assert text == f"--- a.py\n+++ a.py\n@@\n{context_before}\n-line 500\n+new\n{context_after}"
+
+
+def test_a_file_that_was_rewritten_as_a_whole_costs_no_more_than_reading_it() -> None:
+    old = "\n".join(f"{number % 7}" for number in range(40 * COMPARED_LINES))
+    new = "\n".join(f"{number % 11} x" for number in range(40 * COMPARED_LINES))
+    began = time.process_time()
+    text = diff_text({"path": "a.py", "old_text": old, "new_text": new})
+    assert time.process_time() - began < 2
+    assert text.count("\n-") == text.count("\n+") - 1 == 40 * COMPARED_LINES
+
+
+def test_an_edit_is_told_by_what_it_changed_and_everything_else_by_what_it_said() -> None:
+    diff = [{"path": "a.py", "old_text": "one", "new_text": "two"}]
+    assert tool_result(part(content="updated", diff=diff)) == "--- a.py\n+++ a.py\n@@\n-one\n+two"
+    assert tool_result(part(content="no such file\n", diff=diff, status="failed")) == "no such file"
+    assert tool_result(part(content="not allowed", diff=diff, outcome="denied")) == "not allowed"
+    assert tool_result(part(content="a\nb")) == "a\nb"
+    assert tool_result(part()) == ""
+    assert tool_result(part(content="inner", parent_tool_id="outer")) == ""
+
+
+def test_the_line_of_a_tool_says_what_became_of_it() -> None:
+    assert tool_line(part()) == "[tool Bash: ls (completed)]"
+    assert tool_line(part(status="failed")) == "[tool Bash: ls (failed)]"
+    assert tool_line(part(status="failed", outcome="denied")) == "[tool Bash: ls (denied, not done)]"
+    assert tool_line(part(status="failed", outcome="interrupted")) == "[tool Bash: ls (interrupted, perhaps not done)]"

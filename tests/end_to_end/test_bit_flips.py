@@ -1,0 +1,171 @@
+"""A database with flipped bits, torn pages and cut ends: the server starts, or refuses with a sentence. Never a stack
+trace, never a wait without an end.
+
+Most of it is played in this process, with the server's own wiring; a few times with a real server."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import shutil
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perdure.config import Config
+from perdure.core.errors import UNREADABLE, Refused, StoreError
+from perdure.runtime import inspection
+from perdure.runtime.sessions import Query
+from perdure.server import Server, StartError
+from tests.end_to_end.victims import until_said
+from tests.harness import LiveServer, marked_processes
+from tests.sizes import size
+
+ROUNDS = 20
+FLIPS = size("FLIPS", 300, fast=20)
+REAL_STARTS = size("FLIPS_REAL", 3, fast=1)
+PAGE_BYTES = 4096
+START_LIMIT_S = 60
+ADVICE = ("perdure doctor --deep", "newer Perdure", "Free some space")
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data of a server that was killed in the midst of work, its write-ahead log too."""
+    server = LiveServer(tmp_path_factory.mktemp("sample") / "data", "[server]\nslots = 0\nproject_slots = 0\n")
+    server.start()
+    project = server.post("/api/projects", {"path": str(server.data.parent), "name": "here"}, expect=201)["id"]
+    sessions = [server.create(title=f"number {number}", project=project) for number in range(6)]
+    for session in sessions:
+        server.turn(session, "stream 30 0\nsay the end")
+    with closing(sqlite3.connect(server.data / "perdure.db")) as database:
+        # So that most of it is in the database, and only the newest in its log, whose checksums find any flip.
+        busy, _, _ = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        assert not busy
+    for session in sessions[:2]:
+        server.send(session, "say half\nhang")
+        until_said(server, session, 2, "^half$")
+    server.kill()
+    kept = tmp_path_factory.mktemp("kept") / "data"
+    shutil.copytree(server.data, kept, ignore=shutil.ignore_patterns("sock", "*-shm", "server.json", "server.log"))
+    yield kept
+    server.destroy()
+
+
+def damage(data: Path, chance: random.Random) -> str:
+    """Change a few bits of the database or its log; what was done."""
+    file = data / chance.choice(("perdure.db", "perdure.db", "perdure.db", "perdure.db-wal"))
+    content = bytearray(file.read_bytes())
+    pages = max(1, len(content) // PAGE_BYTES)
+    kind = chance.choices(("header", "page", "anywhere", "page lost", "cut"), (2, 4, 8, 1, 1))[0]
+    where = chance.randrange(pages) * PAGE_BYTES
+    if kind == "cut":
+        del content[chance.randrange(len(content)) :]
+    elif kind == "page lost":
+        content[where : where + PAGE_BYTES] = bytes(len(content[where : where + PAGE_BYTES]))
+    else:
+        for _ in range(chance.choice((1, 1, 1, 2, 8))):
+            spread = {"header": (0, 100), "page": (where, where + 12), "anywhere": (0, len(content))}[kind]
+            place = min(chance.randrange(*spread), len(content) - 1)
+            content[place] ^= 1 << chance.randrange(8)
+    file.write_bytes(content)
+    return f"{kind} of {file.name}"
+
+
+async def play(data: Path) -> str:
+    """Start a server on it, look at all sessions, stop it: "started", or the sentence with which it refused."""
+    server = Server(data=data, config=Config(), token="test-token-of-the-tests")
+    try:
+        async with asyncio.timeout(START_LIMIT_S):
+            await server.start()
+    except StartError as error:
+        return str(error)
+    try:
+        async with asyncio.timeout(START_LIMIT_S):
+            await look(server)
+    finally:
+        async with asyncio.timeout(START_LIMIT_S):
+            await server.stop(stop_agents=True)
+    return "started"
+
+
+def end_agents(data: Path) -> None:
+    """An agent whose session can no longer be written is left to its keeper, which would wait a while."""
+    for pid in marked_processes(data):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+async def look(server: Server) -> None:
+    """Everything that a person would open: it is there, or it is refused with a sentence. What is unreadable in the
+    middle of a log is made into one by the surface."""
+    sessions = server.sessions
+    try:
+        shown, _ = await sessions.search(Query(limit=100))
+        await sessions.vitals()
+        await sessions.search(Query(q="end"))
+    except (Refused, StoreError):
+        shown = []
+    for entry in shown:
+        with contextlib.suppress(Refused, StoreError, *UNREADABLE):
+            await sessions.get(str(entry["id"]))
+            await sessions.read(str(entry["id"]), 0, 1000)
+            await sessions.host.history(str(entry["id"]))
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("number", range(ROUNDS))
+async def test_a_server_on_flipped_bits_starts_or_says_what_to_do(
+    sample: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    caplog.set_level(logging.ERROR)
+    outcomes: list[str] = []
+    for flip in range(number, FLIPS, ROUNDS):
+        data = tmp_path / str(flip)
+        shutil.copytree(sample, data)
+        done = damage(data, random.Random(f"flip {flip}"))
+        caplog.clear()
+        outcome = await play(data)
+        end_agents(data)
+        told = [record.getMessage() for record in caplog.records if record.exc_info]
+        assert not told, (flip, done, told, caplog.text)
+        assert outcome == "started" or any(words in outcome for words in ADVICE), (flip, done, outcome)
+        outcomes.append(outcome)
+        # The doctor finds no stack trace either, and most of what a start trips over.
+        found = [*inspection.look(data), *inspection.look_deep(data)]
+        assert outcome == "started" or found, (flip, done, outcome)
+        shutil.rmtree(data)
+    assert "started" in outcomes or len(outcomes) < 10
+
+
+async def test_an_undamaged_copy_starts_and_is_found_sound(sample: Path, tmp_path: Path) -> None:
+    shutil.copytree(sample, tmp_path / "data")
+    assert [*inspection.look(tmp_path / "data"), *inspection.look_deep(tmp_path / "data")] == []
+    assert await play(tmp_path / "data") == "started"
+
+
+@pytest.mark.parametrize("number", range(REAL_STARTS))
+def test_a_real_server_on_a_damaged_database_ends_with_a_sentence_or_starts(
+    sample: Path, tmp_path: Path, number: int
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(sample, data)
+    with (data / "perdure.db").open("r+b") as file:
+        # The root of a table: nothing of that can be read.
+        file.seek(PAGE_BYTES * (number + 1))
+        file.write(os.urandom(PAGE_BYTES))
+    server = LiveServer(data)
+    refusals = []
+    try:
+        server.start()
+        assert server.get("/api/health")["status"] == "ok"
+    except AssertionError as error:
+        refusals.append(str(error))
+    assert all("exit code 1" in words and "perdure doctor --deep" in words for words in refusals)
+    assert "Traceback" not in server.log_tail()
+    server.destroy()

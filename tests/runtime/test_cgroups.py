@@ -1,0 +1,223 @@
+"""Control groups: where they can be made, whose a process is, and that a daemon can't hide from its launch in them."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from perdure.runtime import cgroups, processes
+from perdure.runtime.cgroups import Base, ControlGroups, bases, launch_in
+from perdure.surfaces.cli.checks import check_keeper
+from tests.runtime.launches import WAIT_S, Followed, Launches, launching, python, until_dead
+
+NOBODY = 65534
+# A daemon as they are made: two forks, a session of its own, and here also an environment of its own.
+WITH_DAEMON = """
+import os, sys, time
+ready, said = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.set_inheritable(said, True)
+        code = f"import os, time; os.write({said}, str(os.getpid()).encode()); os.close({said}); time.sleep(600)"
+        devnull = os.open("/dev/null", os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(devnull, fd)
+        os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", code], {})
+    os._exit(0)
+os.close(said)
+print(os.read(ready, 64).decode(), flush=True)
+time.sleep(600)
+"""
+
+
+def place(version: int) -> Path:
+    """A group in which groups can be made, or the test is skipped with the reason."""
+    found = [base for base in cgroups.here() if base.version == version]
+    if not found:
+        pytest.skip(f"no control groups of version {version} are mounted")
+    reasons = [cgroups.try_out(base) for base in found]
+    usable = [base.folder for base, reason in zip(found, reasons, strict=True) if reason is None]
+    if not usable:
+        pytest.skip(str(reasons[0]))
+    return usable[0]
+
+
+@pytest.fixture
+async def launches(tmp_path: Path) -> AsyncIterator[Launches]:
+    async with launching(tmp_path) as made:
+        yield made
+
+
+async def daemon_of(followed: Followed) -> int:
+    await followed.until_output(b"\n")
+    return int(followed.output)
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_daemon_with_an_empty_environment_is_ended_after_its_keeper_was_killed(
+    launches: Launches, version: int
+) -> None:
+    launch = launches.create(python(WITH_DAEMON), group_in=place(version))
+    async with Followed(launch) as followed:
+        daemon = await daemon_of(followed)
+        assert processes.mark_of(daemon) == launch.launch_id
+        launch.kill_keeper()
+        assert await launch.wait_gone(WAIT_S)
+        os.kill(daemon, 0)  # the system ends only the agent with its keeper
+        assert await processes.end_marked([launch.launch_id], 0.2) == []
+        await until_dead(daemon)
+    launch.forget()
+    assert not (place(version) / f"perdure-{launch.launch_id}").exists()
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_keeper_ends_what_is_in_its_group_and_removes_it(launches: Launches, version: int) -> None:
+    launch = launches.create(python(WITH_DAEMON), group_in=place(version))
+    async with Followed(launch) as followed:
+        daemon = await daemon_of(followed)
+        launch.end(0, 0.2)
+        await followed.until_exit()
+        await until_dead(daemon)
+    assert not (place(version) / f"perdure-{launch.launch_id}").exists()
+
+
+@pytest.mark.needs("linux")
+async def test_without_a_group_such_a_daemon_is_not_found(launches: Launches) -> None:
+    """What `perdure doctor` warns of."""
+    async with Followed(launches.create(python(WITH_DAEMON))) as followed:
+        daemon = await daemon_of(followed)
+        try:
+            assert processes.mark_of(daemon) is None
+        finally:
+            os.kill(daemon, signal.SIGKILL)
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_group_with_groups_inside_is_removed_and_one_with_a_process_is_not(version: int) -> None:
+    group = place(version) / f"perdure-test-{os.getpid()}"
+    (group / "inner" / "most").mkdir(parents=True)
+    assert cgroups.remove(group) and not group.exists()
+    assert cgroups.remove(group), "what is gone is removed"
+
+
+@pytest.mark.needs("linux")
+def test_groups_of_launches_that_are_over_are_swept_and_others_are_not() -> None:
+    groups = ControlGroups()
+    groups.start()
+    ours, others = f"test{os.getpid()}", f"other{os.getpid()}"
+    made = [groups.make(f"{install}-{name}") for install, name in ((ours, "over"), (ours, "living"), (others, "over"))]
+    if None in made:
+        pytest.skip(cgroups.find()[1])
+    try:
+        groups.sweep(ours, {f"{ours}-living"})
+        assert [Path(str(group)).exists() for group in made] == [False, True, True]
+    finally:
+        for group in made:
+            cgroups.remove(Path(str(group)))
+
+
+@pytest.mark.needs("linux", "root")
+def test_without_rights_there_are_no_groups_and_doctor_says_what_that_means() -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        groups = ControlGroups()
+        groups.start()
+        found = next(one for one in check_keeper() if one.about == "control groups")
+        os.write(writing, f"{groups.make('x-1')} {found.level} {found.what}".encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as said:
+        told = said.read()
+    os.waitpid(child, 0)
+    assert told.startswith("None warning can't be used from here (")
+    assert "Permission denied" in told and "Delegate=yes" in told
+
+
+def test_a_launch_removes_no_group_but_its_own(tmp_path: Path) -> None:
+    other = tmp_path / "perdure-other"
+    other.mkdir()
+    launch = tmp_path / "mine"
+    launch.mkdir()
+    (launch / "spec.json").write_text(f'{{"cgroup": "{other}"}}')
+    cgroups.remove_of(launch)
+    assert other.exists()
+    for damaged in ("[", "[]", '{"cgroup": 7}'):
+        (launch / "spec.json").write_text(damaged)
+        cgroups.remove_of(launch)
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_group_of_a_launch_whose_folder_is_gone_is_found_by_its_name(tmp_path: Path, version: int) -> None:
+    group = place(version) / f"perdure-test-{os.getpid()}"
+    group.mkdir()
+    cgroups.remove_of(tmp_path / f"test-{os.getpid()}")
+    assert not group.exists()
+
+
+@pytest.mark.parametrize(
+    ("membership", "launch_id"),
+    [
+        (b"0::/user.slice/perdure.service/perdure-1a2b-3c\n", "1a2b-3c"),
+        (b"7:pids:/\n6:freezer:/perdure-1a2b-3c\n0::/\n", "1a2b-3c"),
+        (b"0::/perdure-outer-1/perdure-inner-2\n", "inner-2"),
+        (b"0::/perdure-1a2b-3c/made/by/the/agent\n", "1a2b-3c"),
+        (b"0::/system.slice/perdure.service\n", None),
+        (b"0::/not-perdure-1\n", None),
+        (b"", None),
+    ],
+)
+def test_a_process_belongs_to_the_launch_that_its_group_is_called_after(
+    membership: bytes, launch_id: str | None
+) -> None:
+    assert launch_in(membership) == launch_id
+
+
+UNIFIED = "31 23 0:28 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+HYBRID = """\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
+37 31 0:34 / /sys/fs/cgroup/freezer rw,relatime - cgroup cgroup rw,freezer
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("mounts", "membership", "found"),
+    [
+        (
+            UNIFIED,
+            "0::/system.slice/perdure.service\n",
+            [Base(Path("/sys/fs/cgroup/system.slice/perdure.service"), 2)],
+        ),
+        (
+            HYBRID,
+            "4:name=systemd:/x\n3:freezer:/\n2:cpu,cpuacct:/a:b\n0::/x\n",
+            [
+                Base(Path("/sys/fs/cgroup/unified/x"), 2),
+                Base(Path("/sys/fs/cgroup/freezer"), 1),
+                Base(Path("/sys/fs/cgroup/cpu,cpuacct/a:b"), 1),
+            ],
+        ),
+        (
+            "31 23 0:28 /docker/1f /sys/fs/cg\\040root ro - cgroup2 cgroup rw\n",
+            "0::/docker/1f/in\n",
+            [Base(Path("/sys/fs/cg root/in"), 2)],
+        ),
+        ("31 23 0:28 /docker/1f /sys/fs/cgroup ro - cgroup2 cgroup rw\n", "0::/elsewhere\n", []),
+        ("", "0::/\n", []),
+        ("nonsense\n - \n", "nonsense", []),
+    ],
+)
+def test_groups_are_made_below_the_servers_own(mounts: str, membership: str, found: list[Base]) -> None:
+    assert list(bases(mounts, membership)) == found

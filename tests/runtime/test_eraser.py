@@ -1,0 +1,93 @@
+"""Erasing in this process, with a store that has no room for a while."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from perdure.config import Config
+from perdure.core.errors import Refused, StoreDamaged, StoreFull
+from perdure.runtime import eraser
+from perdure.runtime.agents import Agents
+from perdure.runtime.host import Host
+from perdure.runtime.log import Log
+from perdure.runtime.projects import Projects
+from perdure.runtime.sessions import Opening, Sessions
+from perdure.stores.sqlite import SqliteStore
+from tests.harness import WAIT_S
+
+
+class CrampedStore(SqliteStore):
+    """Has no room for an erase, a few times."""
+
+    refusals = 2
+
+    async def erase(self, session_id: str, generation: int) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreFull("no room")
+        await super().erase(session_id, generation)
+
+
+async def started(store: SqliteStore, folder: Path) -> tuple[Host, Sessions]:
+    await store.open()
+    log, config = Log(store), Config()
+    log.generation = await store.claim()
+    host = Host(log, Agents(config.agents, folder, None), Projects(store, {}), config, folder)
+    await host.start("here")
+    return host, Sessions(host, folder / "workspaces")
+
+
+async def test_an_erase_that_finds_no_room_is_completed_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eraser, "RETRY_S", 0.01)
+    store = CrampedStore(tmp_path / "perdure.db")
+    host, sessions = await started(store, tmp_path)
+    sessions.eraser.start()
+    journal, _ = await sessions.create(Opening(agent="rehearsal"))
+    session_id, workdir = journal.state.id, Path(journal.state.workdir)
+    assert workdir.is_dir()
+    with pytest.raises(StoreFull):
+        await sessions.erase(session_id)
+    async with asyncio.timeout(WAIT_S):
+        while await store.load(session_id) is not None or await store.documents("upkeep"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert await store.documents("erasing") == {}
+    assert not workdir.exists()
+    with pytest.raises(Refused, match="There is no session"):
+        await host.log.open(session_id)
+    await host.stop(stop_agents=True)
+    await sessions.eraser.stop()
+    await store.close()
+
+
+class DamagedStore(SqliteStore):
+    """Can't delete one session's rows."""
+
+    damaged = ""
+
+    async def erase(self, session_id: str, generation: int) -> None:
+        if session_id == self.damaged:
+            raise StoreDamaged("a page can't be read")
+        await super().erase(session_id, generation)
+
+
+async def test_a_session_that_can_not_be_erased_keeps_neither_others_nor_the_next_server_from_going_on(
+    tmp_path: Path,
+) -> None:
+    store = DamagedStore(tmp_path / "perdure.db")
+    host, sessions = await started(store, tmp_path)
+    first, _ = await sessions.create(Opening(agent="rehearsal"))
+    second, _ = await sessions.create(Opening(agent="rehearsal"))
+    store.damaged = first.state.id
+    with pytest.raises(StoreDamaged):
+        await sessions.erase(first.state.id)
+    note = (await store.documents("erasing"))[first.state.id]
+    await store.put_document("erasing", second.state.id, note)
+    await sessions.eraser.complete()
+    assert list(await store.documents("erasing")) == [first.state.id]
+    assert await store.load(second.state.id) is None
+    assert [damage.session_id for damage in host.log.quarantine.all()] == [first.state.id]
+    await host.stop(stop_agents=True)
+    await store.close()

@@ -1,0 +1,106 @@
+"""When clocks fire: time served, ages of stored moments, and what a wall clock that is set changes (nothing)."""
+
+import pytest
+
+from perdure.config import Limits, merged
+from perdure.core.clock import seconds, stamp
+from perdure.core.state import Attached, Queued, Session, Turn
+from perdure.runtime.timers import STEP_MAX_S, Ages, Served, Timer, timers
+
+START_S = 1_800_000_000.0
+HOUR_S = 3600.0
+
+
+def session(**given: object) -> Session:
+    values = {"created_at": stamp(START_S), "last_active_at": stamp(START_S), **given}
+    return Session(id="s", project=None, agent="a", workdir="/", **values)  # type: ignore[arg-type]
+
+
+def process(since: float = START_S) -> Attached:
+    return Attached(launch_id="l", agent="a", driver="acp", workdir_id="", fingerprint="", since=stamp(since))
+
+
+def found(state: Session, **limits: object) -> set[tuple[str, float, str]]:
+    """Each timer as (name, when after the session's creation, what then)."""
+    given = merged(Limits(idle_timeout_s=10, lifetime_s=100), limits)
+    return {(one.name, seconds(one.since) - START_S + one.after_s, one.then) for one in timers(state, given)}
+
+
+def test_without_a_process_only_what_ends_the_session_is_due() -> None:
+    state = session(started_at=stamp(START_S + 5))
+    assert found(state) == set()
+    assert found(state, on_idle="end") == {("idle_timeout", 10, "end")}
+    assert found(state, on_lifetime="end") == {("lifetime", 105, "end")}
+    assert found(session(), on_lifetime="end") == {("lifetime", 100, "end")}
+
+
+def test_a_process_is_suspended_by_its_own_age_and_a_session_ends_by_its_own() -> None:
+    state = session(attached=process(START_S + 50))
+    # A process that was started to be asked something has just begun to be idle.
+    assert found(state) == {("idle_timeout", 60, "suspend"), ("lifetime", 150, "suspend")}
+    assert found(state, on_lifetime="end") == {("idle_timeout", 60, "suspend"), ("lifetime", 100, "end")}
+    state.background_tasks = 1
+    assert found(state) == {("lifetime", 150, "suspend")}
+    state.phase = "working"
+    assert found(state, on_idle="end", on_lifetime="end") == set()
+
+
+def test_a_session_that_goes_on_when_its_limit_resets_is_not_ended_for_being_idle_meanwhile() -> None:
+    state = session(waiting_until=stamp(START_S + 500), waits=1)
+    assert found(state, on_idle="end") == {("idle_timeout", 10, "end")}
+    assert found(state, on_idle="end", on_limit="continue") == {("usage_limit", 500, "continue")}
+    state.waits = 9
+    assert found(state, on_limit="continue") == set()
+    state.queue = [Queued(message_id="m", text="x")]
+    assert found(state, on_idle="end") == {("usage_limit", 500, "continue")}
+
+
+@pytest.mark.parametrize("step_s", [-30 * 365 * 24 * HOUR_S, -10 * HOUR_S, 0.0, 10 * HOUR_S, 10 * 365 * 24 * HOUR_S])
+def test_a_clock_that_is_set_changes_nothing_of_what_is_left(step_s: float) -> None:
+    ages, timer = Ages(), Timer("idle_timeout", stamp(START_S), 600, "end")
+    assert ages.left_s("s", timer, START_S + 60, 5.0) == pytest.approx(540)
+    assert ages.left_s("s", timer, START_S + 120 + step_s, 65.0) == pytest.approx(480)
+    assert ages.left_s("s", timer, START_S + 660 + step_s, 605.0) <= 0
+    # What is said after the step is stamped with it.
+    again = Timer("idle_timeout", stamp(START_S + 700 + step_s), 600, "end")
+    assert ages.left_s("s", again, START_S + 700 + step_s, 645.0) == pytest.approx(600)
+
+
+def test_a_moment_that_lies_ahead_counts_from_when_it_is_seen() -> None:
+    ages, timer = Ages(), Timer("lifetime", stamp(START_S + 10 * HOUR_S), 600, "end")
+    assert ages.left_s("s", timer, START_S, 0.0) == 600
+    assert ages.left_s("s", timer, START_S + 600, 600.0) == 0
+    ages.keep(set())
+    assert ages.left_s("s", timer, START_S, 600.0) == 600
+
+
+def test_only_a_usage_limit_looks_at_the_wall_clock() -> None:
+    ages, timer = Ages(), Timer("usage_limit", stamp(START_S + HOUR_S), 0.0, "continue")
+    assert ages.left_s("s", timer, START_S, 0.0) == HOUR_S
+    assert ages.left_s("s", timer, START_S + HOUR_S, 1.0) == 0
+
+
+def test_a_turn_is_served_while_it_is_looked_at_and_does_not_wait() -> None:
+    served = Served()
+    assert served.look(1, 100.0, waits=False) == 0
+    assert served.look(1, 101.0, waits=False) == 1
+    assert served.look(1, 111.0, waits=True) == 1
+    assert served.look(1, 112.0, waits=False) == 2
+    assert served.look(1, 112.0 + HOUR_S, waits=False) == 2 + STEP_MAX_S
+    assert served.look(2, 113.0 + HOUR_S, waits=False) == 0
+
+
+def a_turn(**given: object) -> Turn:
+    return Turn(turn=3, run_id="r", message_id="m", agent="a", started_at=stamp(START_S), **given)  # type: ignore[arg-type]
+
+
+def test_after_a_restart_a_turn_was_served_up_to_its_last_event() -> None:
+    served = Served.before(a_turn(paused_ms=20_000), stamp(START_S + 90), 600)
+    assert served.look(3, 5.0, waits=False) == pytest.approx(70)
+    waiting = Served.before(a_turn(paused_since=stamp(START_S + 30)), stamp(START_S + 90), 600)
+    assert waiting.look(3, 5.0, waits=True) == pytest.approx(30)
+
+
+@pytest.mark.parametrize("last_s", [-10 * HOUR_S, 10 * HOUR_S])
+def test_what_can_not_have_been_served_is_not_counted(last_s: float) -> None:
+    assert Served.before(a_turn(), stamp(START_S + last_s), 600).look(3, 5.0, waits=False) == 0

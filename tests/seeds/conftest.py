@@ -1,0 +1,65 @@
+"""A server with the settings that a docs page gives for a design: the page's own block, read out of the page.
+
+Only what belongs to a machine is put in its place: a project's directory, and the program of an agent, for which the
+rehearsal agent stands in. So a block that does not start a server, or does not give a client what its design says,
+fails here.
+"""
+
+import contextlib
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import SOURCE, LiveServer
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+REHEARSAL = {"acp": "--acp"}
+"""Which of its dialects an agent's driver speaks; the others are Claude's."""
+
+Serve = Callable[..., LiveServer]
+
+
+def block_of(page: str) -> str:
+    """The page's one block of settings."""
+    [block] = BLOCK.findall((DOCS / page).read_text("utf-8"))
+    return str(block)
+
+
+def here(block: str, folder: Path) -> str:
+    """The block, with the directories and programs of this machine."""
+    config = tomllib.loads(block)
+    for name, project in config.get("projects", {}).items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        block = block.replace(f'"{project["path"]}"', f'"{folder / name}"')
+    known = config.get("agents", {})
+    for name in {config["server"]["agent"], *(one["agent"] for one in config.get("projects", {}).values())} - set(
+        known
+    ):
+        block += f'\n[agents.{name}]\ndriver = "claude"\ncommand = ["{name}"]\n'
+    for name, agent in tomllib.loads(block)["agents"].items():
+        argv = [sys.executable, "-m", "perdure.rehearsal", REHEARSAL.get(agent["driver"], "--claude")]
+        # IS_SANDBOX: as root Claude Code, and so its stand-in, refuses to work without asking.
+        env = {"PYTHONPATH": SOURCE, "PERDURE_REHEARSAL_DIR": str(folder / "rehearsal" / name), "IS_SANDBOX": "1"}
+        written = ", ".join(f'{key} = "{value}"' for key, value in env.items())
+        command = re.compile(rf"(\[agents\.{re.escape(name)}\][^\[]*?)^command = .*?$", re.MULTILINE | re.DOTALL)
+        block, count = command.subn(rf"\g<1>command = {argv!r}\nenv = {{ {written} }}".replace("'", '"'), block)
+        assert count == 1, f"agents.{name} has no command on a line of its own"
+    return block
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """`serve("teamhq.md")`: a real server with that page's settings, for this test alone."""
+    with contextlib.ExitStack() as ended:
+
+        def start(page: str, **env: str) -> LiveServer:
+            server = LiveServer(tmp_path / "data", here(block_of(page), tmp_path), env)
+            ended.callback(server.finish)
+            return server.start()
+
+        yield start

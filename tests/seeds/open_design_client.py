@@ -1,0 +1,99 @@
+"""A client as Open Design's specification describes it: a chat whose turns are runs, with an agent for each, a fresh
+start on demand, a history that can be changed, and questions that are answered with the result of their tool.
+
+It knows nothing of Perdure but its address and a token. What it counts is what the specification is about: whether a
+run was resumed, and how much was sent for it.
+"""
+
+from typing import Any
+
+from tests.seeds.wire import Json, Wire
+
+
+class Chat:
+    """One conversation of a project."""
+
+    def __init__(self, base: str, token: str, project: str) -> None:
+        self._wire = Wire(base, token)
+        self._project = project
+        self._session: str | None = None
+        self._position = ""
+
+    def send(self, text: str, *, agent: str | None = None, force_fresh_session: bool = False) -> str:
+        """Start a run: its id."""
+        body: Json = {"text": text, "forceFreshSession": force_fresh_session}
+        if agent is not None:
+            body["agent"] = agent
+        if self._session is None:
+            answer = self._wire.ask("POST", "/api/messages", {**body, "project": self._project})
+        else:
+            answer = self._wire.ask("POST", f"/api/sessions/{self._session}/messages", body)
+        assert answer.status == 202, answer
+        self._session = answer.body["session_id"]
+        return str(answer.body["run_id"])
+
+    def run(self, run_id: str) -> Json:
+        answer = self._wire.ask("GET", f"/api/runs/{run_id}")
+        assert answer.status == 200, answer
+        found: Json = answer.body
+        assert isinstance(found["sessionResumed"], bool)
+        return found
+
+    def finished(self, run_id: str, *, lose_connection: bool = False) -> Json:
+        """The run, when its stream says that it is over; over a connection that may be lost on the way."""
+        while True:
+            headers = {"Last-Event-ID": self._position} if self._position else {}
+            with self._wire.stream("GET", f"/api/sessions/{self._session}/events", **headers) as events:
+                for frame in events:
+                    self._position = frame.id
+                    over = frame.event == "turn_end" and f"{self._session}.{frame.data['turn']}" == run_id
+                    if over or (frame.event == "snapshot" and self.run(run_id)["status"] != "running"):
+                        return self.run(run_id)
+                    if lose_connection and frame.event == "assistant_text":
+                        lose_connection = False
+                        break
+
+    def ask(self, text: str, **how: Any) -> Json:
+        """A whole turn: its run."""
+        return self.finished(self.send(text, **how))
+
+    def question(self, run_id: str) -> Json:
+        """The question (AskUserQuestion) that the run waits with."""
+        while True:
+            headers = {"Last-Event-ID": self._position} if self._position else {}
+            with self._wire.stream("GET", f"/api/sessions/{self._session}/events", **headers) as events:
+                for frame in events:
+                    self._position = frame.id
+                    waiting = self.run(run_id)["pending_prompts"]
+                    if waiting:
+                        found: Json = waiting[0]
+                        return found
+
+    def tool_result(self, run_id: str, tool_use_id: str, content: str) -> tuple[int, Json]:
+        body = {"toolUseId": tool_use_id, "content": content}
+        answer = self._wire.ask("POST", f"/api/runs/{run_id}/tool-result", body)
+        return answer.status, answer.body
+
+    def edit(self, turn: int, text: str) -> None:
+        """Another text for the message of a turn."""
+        message = self.turns()[turn - 1]["message"]["message_id"]
+        path = f"/api/sessions/{self._session}/messages/{message}"
+        assert self._wire.ask("PATCH", path, {"text": text}).status == 200
+
+    def retry(self, turn: int) -> Json:
+        """Retry from a message: that turn and all after it are dropped, and it is sent again."""
+        answer = self._wire.ask("POST", f"/api/sessions/{self._session}/retry", {"turn": turn})
+        assert answer.status == 202, answer
+        return self.finished(str(answer.body["run_id"]))
+
+    def cancel(self) -> None:
+        assert self._wire.ask("POST", f"/api/sessions/{self._session}/abort").status == 202
+
+    def turns(self) -> list[Json]:
+        answer = self._wire.ask("GET", f"/api/sessions/{self._session}/transcript")
+        found: list[Json] = answer.body["turns"]
+        return found
+
+    def said(self, run: Json) -> str:
+        parts = next(turn for turn in self.turns() if turn["run_id"] == run["run_id"])["parts"]
+        return "".join(part["text"] for part in parts if part["type"] == "text")

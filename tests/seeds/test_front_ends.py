@@ -1,0 +1,26 @@
+"""A front end from the origin in a docs page's block may use the API with the token, and no other may."""
+
+import tomllib
+from collections.abc import Callable
+
+import pytest
+
+from tests.harness import LiveServer
+from tests.seeds.conftest import block_of
+
+Serve = Callable[..., LiveServer]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("page", ["teamhq.md", "open-design.md", "sdc.md"])
+def test_the_front_end_of_a_page_may_come_from_its_origin_with_the_token(serve: Serve, page: str) -> None:
+    server = serve(page)
+    [origin] = tomllib.loads(block_of(page))["server"]["allowed_origins"]
+    asked = {"origin": origin, "access-control-request-method": "POST"}
+    preflight = server.http.request("OPTIONS", "/api/sessions", headers={**asked, "authorization": ""})
+    assert preflight.status_code == 204 and "Authorization" in preflight.headers["access-control-allow-headers"]
+    answer = server.http.get("/api/sessions", headers={"origin": origin})
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
+    assert "access-control-allow-credentials" not in answer.headers
+    refused = server.http.get("/api/sessions", headers={"origin": "http://localhost:3001"})
+    assert refused.status_code == 403 and "access-control-allow-origin" not in refused.headers

@@ -1,0 +1,65 @@
+"""The system's clock is set by hours while a server runs: no timeout fires because of it, and none is missed."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.harness import eventually
+from tests.surfaces.http.local import LocalServer
+
+Make = Callable[..., LocalServer]
+HOURS_10_S = 36_000.0
+
+
+def set_clock(server: LocalServer, by_s: float) -> None:
+    """What the server takes for the time of day from now on; and wait until its clocks were looked at twice."""
+    log, clocks = server.server.log, server.server.host.clocks
+
+    def wrong() -> float:
+        return time.time() + by_s
+
+    server.ask(lambda: setattr(log, "now", wrong))
+    before = server.ask(lambda: clocks._ticks)
+    eventually(lambda: server.ask(lambda: clocks._ticks) >= before + 2, "the clocks were looked at")
+
+
+@pytest.mark.parametrize("by_s", [HOURS_10_S, -HOURS_10_S])
+def test_a_running_turn_and_an_idle_session_do_not_notice(make_server: Make, by_s: float) -> None:
+    server = make_server()
+    limits = {"idle_timeout_s": 600, "lifetime_s": 600, "on_idle": "end", "on_lifetime": "end"}
+    unused, used = server.create(limits=limits), server.create(limits=limits)
+    server.turn(used, "say one")
+    busy = server.create(limits={"turn_timeout_s": 600, "silence_s": 600, "on_silence": "abort"})
+    server.send(busy, "hang")
+    set_clock(server, by_s)
+    assert [server.session(one)["state"] for one in (unused, used, busy)] == ["idle", "idle", "processing"]
+    for one, names in ((used, {"idle_timeout", "lifetime"}), (busy, {"turn_timeout", "silence"})):
+        timers = server.get(f"/api/sessions/{one}/explain")["timers"]
+        assert {timer["timer"] for timer in timers} == names
+        assert all(500 < timer["in_s"] <= 600 for timer in timers), timers
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_alive(make_server: Make) -> None:
+    server = make_server()
+    ends = server.create(limits={"idle_timeout_s": 3, "on_idle": "end"}, message="say one")
+    grows_old = server.create(limits={"lifetime_s": 3, "on_lifetime": "end"})
+    hangs = server.create(limits={"turn_timeout_s": 3}, message="hang")
+    set_clock(server, -HOURS_10_S)
+    for one in (ends, grows_old):
+        assert server.wait(one, lambda found: found["state"] == "ended")["status"] == "timed-out"
+    server.wait_idle(hangs)
+    assert server.transcript(hangs)[0]["stop_reason"] == "timed_out"
+
+
+def test_a_turn_that_is_being_stopped_when_the_clock_is_set_back_is_ended_in_time(make_server: Make) -> None:
+    server = make_server(abort_grace_s=3, term_grace_s=0.2)
+    session = server.create(message="say half\nhang")
+    eventually(lambda: server.text(session, 1) == "half", "it has begun")
+    os.kill(server.session(session)["pid"], signal.SIGSTOP)
+    server.post(f"/api/sessions/{session}/abort", expect=202)
+    set_clock(server, -HOURS_10_S)
+    server.wait_idle(session)
+    assert server.transcript(session)[0]["stop_reason"] == "cancelled"

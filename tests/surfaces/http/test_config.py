@@ -1,0 +1,159 @@
+"""A session's model, mode and other options: who sets one gets the value that is in force, or an error with a reason,
+and not a yes before the agent has spoken."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.runtime import configuring
+from perdure.surfaces.http import shapes
+from tests.harness import eventually
+from tests.surfaces.http.diane_client import Diane
+from tests.surfaces.http.local import LocalServer
+from tests.surfaces.http.test_access import is_problem
+from tests.surfaces.http.test_contract import fits
+
+Json = dict[str, Any]
+KEPT = ["rehearsal", "rehearsal-stream"]
+"""Agents whose process lives on between turns."""
+EACH = [*KEPT, "rehearsal-resume"]
+MODES = {"rehearsal": "auto", "rehearsal-stream": "plan", "rehearsal-resume": "plan"}
+
+
+def choose(server: LocalServer, session: str, config_id: str, value: Any) -> Json:
+    answer = server.http.post(f"/api/sessions/{session}/config", json={"config_id": config_id, "value": value})
+    assert answer.status_code == 200, answer.text
+    fits(answer.json(), shapes.Configured)
+    found: Json = answer.json()
+    return found
+
+
+def refused(server: LocalServer, session: str, config_id: str, value: Any, status: int = 400) -> str:
+    answer = server.http.post(f"/api/sessions/{session}/config", json={"config_id": config_id, "value": value})
+    assert answer.status_code == status, answer.text
+    return str(answer.json()["error"])
+
+
+def current(answer: Json) -> dict[str, Any]:
+    return {option["id"]: option["currentValue"] for option in answer["config_options"]}
+
+
+@pytest.mark.parametrize("agent", KEPT)
+def test_a_running_agent_has_set_the_value_when_the_answer_comes(server: LocalServer, agent: str) -> None:
+    session = server.create(agent=agent)
+    server.turn(session, "say hello")
+    for config_id, value in (("model", "rehearsal-2"), ("mode", MODES[agent])):
+        answer = choose(server, session, config_id, value)
+        assert (answer["config_id"], answer["value"], answer["applied"]) == (config_id, value, True)
+        assert current(answer)[config_id] == value
+        assert server.session(session)[config_id] == value
+        # Once more changes nothing, and is answered too.
+        assert choose(server, session, config_id, value)["applied"] is True
+
+
+@pytest.mark.parametrize("agent", KEPT)
+def test_a_value_can_be_set_in_the_middle_of_a_turn(server: LocalServer, agent: str) -> None:
+    session = server.create(agent=agent)
+    server.send(session, "say working\nhang")
+    server.wait(session, lambda found: found["attached"] == "live" and found["models"] is not None)
+    assert choose(server, session, "mode", MODES[agent])["applied"] is True
+    server.post(f"/api/sessions/{session}/abort")
+    server.wait_idle(session)
+
+
+def test_a_value_that_the_agent_lists_and_refuses_is_an_error_with_its_reason(server: LocalServer) -> None:
+    session = server.create()
+    server.turn(session, "say hello")
+    choose(server, session, "effort", "high")
+    sentence = refused(server, session, "effort", "unavailable")
+    assert "effort was not set to 'unavailable'" in sentence and "has no value" in sentence
+    shown = server.session(session)
+    assert current(shown)["effort"] == "high"
+
+
+@pytest.mark.parametrize("agent", KEPT)
+def test_an_agent_that_never_ran_is_asked_what_it_knows(server: LocalServer, agent: str) -> None:
+    session = server.create(agent=agent)
+    assert "rehearsal-1, rehearsal-2" in refused(server, session, "model", "nonsense")
+    assert "one of: " in refused(server, session, "colour", "red")
+    answer = choose(server, session, "model", "rehearsal-2")
+    assert (answer["value"], answer["applied"]) == ("rehearsal-2", True)
+    assert server.turn(session, "say hello")["model"] == "rehearsal-2"
+
+
+def test_an_agent_with_a_process_for_each_turn_gets_the_value_with_its_next_turn(server: LocalServer) -> None:
+    session = server.create(agent="rehearsal-resume")
+    assert choose(server, session, "model", "rehearsal-2")["applied"] is False
+    assert server.turn(session, "say hello")["model"] == "rehearsal-2"
+    assert "rehearsal-1, rehearsal-2" in refused(server, session, "model", "nonsense")
+    answer = choose(server, session, "model", "rehearsal-1")
+    assert (answer["value"], answer["applied"]) == ("rehearsal-1", False)
+    assert server.turn(session, "say hello")["model"] == "rehearsal-1"
+
+
+def test_an_agent_that_can_not_be_started_is_an_error(make_server: Any) -> None:
+    server = make_server(agents={"broken": {"driver": "acp", "command": ["false"]}})
+    session = server.create(agent="broken")
+    assert "could not be started" in refused(server, session, "model", "any", 503)
+    assert server.session(session)["model"] is None
+
+
+def test_an_agent_that_does_not_answer_is_an_error_and_the_wish_stays(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = server.create()
+    server.turn(session, "say hello")
+    pid = server.session(session)["pid"]
+    monkeypatch.setattr(configuring, "ANSWER_S", 0.5)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert "has not answered" in refused(server, session, "model", "rehearsal-2", 503)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: current(server.session(session))["model"] == "rehearsal-2", "it is set late")
+
+
+def test_an_agent_that_dies_meanwhile_gets_the_value_when_it_is_started_again(server: LocalServer) -> None:
+    session = server.create()
+    server.turn(session, "say hello")
+    os.kill(server.session(session)["pid"], signal.SIGKILL)
+    answer = choose(server, session, "model", "rehearsal-2")
+    assert answer["value"] == "rehearsal-2"
+    assert server.turn(session, "say hello")["model"] == "rehearsal-2"
+
+
+@pytest.mark.parametrize("agent", EACH)
+def test_each_way_to_run_an_agent_lists_its_options(server: LocalServer, agent: str) -> None:
+    session = server.create(agent=agent)
+    server.turn(session, "say hello")
+    shown = server.session(session)
+    options = {option["id"]: option for option in shown["config_options"]}
+    assert {"mode", "model"} <= set(options)
+    values = {name: [one["value"] for one in option["options"]] for name, option in options.items()}
+    assert {"rehearsal-1", "rehearsal-2"} <= set(values["model"]) and MODES[agent] in values["mode"]
+    for name in ("mode", "model"):
+        assert options[name]["type"] == "select" and options[name]["category"] == name
+        assert options[name]["currentValue"]
+    agent_shown = server.get(f"/api/agents/{agent}")
+    assert agent_shown["models"] and agent_shown["modes"]
+
+
+@pytest.mark.parametrize("agent", EACH)
+def test_diane_shows_what_an_agent_offers_when_a_session_is_started(
+    server: LocalServer, agent: str, tmp_path: Path
+) -> None:
+    server.turn(server.create(agent=agent), "say hello")
+    made = Diane(server, agent).start(workdir=str(tmp_path))
+    assert made["models"]["available_models"] and made["modes"]["available_modes"]
+    assert made["modes"]["current_mode_id"]
+
+
+def test_diane_is_answered_the_same(server: LocalServer) -> None:
+    diane = Diane(server)
+    path = f"{diane.sessions}/{diane.start()['session_id']}/config"
+    answer = server.post(path, {"config_id": "effort", "value": "high"}, expect=200)
+    assert (answer["value"], answer["applied"], current(answer)["effort"]) == ("high", True, "high")
+    assert is_problem(server.http.post(path, json={"config_id": "effort", "value": "unavailable"}), 400, "invalid")

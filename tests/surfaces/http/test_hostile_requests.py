@@ -1,0 +1,70 @@
+"""Five hundred requests of an attacker, with and without the token: each is answered or closed, and nothing breaks."""
+
+import re
+import socket
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+
+import pytest
+
+from tests.attack import peak_mb, plain, resident_mb
+from tests.harness import LiveServer
+from tests.surfaces.http.hostile import Attack, Attacker
+
+SEED = 20261116
+ATTACKS = 250
+"""With the token, and as many without."""
+GROWTH_MAX_MB = 20
+ANSWER_S = 20.0
+
+
+def status_of(server: LiveServer, attack: Attack) -> int:
+    """How it was answered; 0 if it was only closed. A socket that says nothing for too long raises."""
+    with closing(plain(server, ANSWER_S)) as connection:
+        received = b""
+        try:
+            connection.sendall(attack.sent)
+            if attack.unfinished:
+                with suppress(OSError):
+                    # It may be closed already.
+                    connection.shutdown(socket.SHUT_WR)
+            while b"\r\n\r\n" not in received and (data := connection.recv(65536)):
+                received += data
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    answer = received.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
+    assert found or not answer, (attack, received)
+    return int(found.group(1)) if found else 0
+
+
+def talked(server: LiveServer) -> str:
+    """A session in which everything went well."""
+    session = server.create()
+    assert server.turn(session, "say hello")["stop_reason"] == "end_turn"
+    return session
+
+
+@pytest.mark.needs("linux")
+def test_no_hostile_request_breaks_hangs_or_stays_in_memory(own: LiveServer) -> None:
+    own.post(f"/api/sessions/{talked(own)}/stop", expect=200)
+    session = own.create()
+    known, stranger = Attacker(SEED, own.token, session), Attacker(SEED + 1, None, session)
+    attacks = [*known.attacks(ATTACKS), *stranger.attacks(ATTACKS)]
+    before = resident_mb(own)
+    begun = time.monotonic()
+    with ThreadPoolExecutor(8) as attackers:
+        statuses = list(attackers.map(lambda attack: status_of(own, attack), attacks))
+    count = Counter(statuses)
+    print(f"{before} MB, peak {peak_mb(own)}, then {resident_mb(own)}; {time.monotonic() - begun:.1f} s; {count}")
+    log = own.errors.read_text(errors="replace")
+    failed = [
+        (attack.kind, attack.sent[:300]) for attack, status in zip(attacks, statuses, strict=True) if status >= 500
+    ]
+    assert not failed, (failed, log[-3000:])
+    assert "Traceback" not in log, log[:5000]
+    assert resident_mb(own) < before + GROWTH_MAX_MB
+    assert count[200] > 10 and count[400] > 50 and count[401] > 50, "they get where they should"
+    own.post(f"/api/sessions/{talked(own)}/stop", expect=200)

@@ -1,0 +1,110 @@
+"""Clients that ask for long documents and don't read them cost a bounded amount of memory, and nobody else waits."""
+
+import socket
+from contextlib import ExitStack, closing
+
+import pytest
+
+from tests.attack import HEAD, forget_peak, peak_mb, resident_mb, somebody_else
+from tests.harness import LiveServer, eventually
+from tests.surfaces.http.test_import import body, turn
+
+pytestmark = pytest.mark.needs("linux")
+
+CLIENTS = 20
+MB = 1_000_000
+LONGEST_WAIT_S = 5.0
+TYPICAL_WAIT_S = 1.0
+
+
+def taken_in(server: LiveServer, turns: int, answer_bytes: int) -> None:
+    """A session `long`, of which the server then keeps nothing in memory."""
+    events = [event for number in range(1, turns + 1) for event in numbered(number, "a" * answer_bytes)]
+    server.post("/api/import", body("long", events), expect=201)
+    server.stop()
+    server.restart()
+    for _ in range(20):
+        server.get("/api/sessions")
+
+
+def numbered(number: int, answer: str) -> list[dict[str, object]]:
+    named = {"turn": number, "message_id": f"m{number}"}
+    return [{key: named.get(key, event[key]) for key in event} for event in turn(1, f"say {number}", answer)]
+
+
+def unread(server: LiveServer, path: str, stack: ExitStack) -> socket.socket:
+    """A request whose answer is not read."""
+    connection = stack.enter_context(closing(socket.socket()))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(60)
+    connection.connect(("127.0.0.1", server.port))
+    connection.sendall(f"GET {path} HTTP/1.1\r\nAuthorization: Bearer {server.token}\r\n".encode() + HEAD + b"\r\n")
+    return connection
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "transcript",
+        pytest.param("transcript?format=markdown", marks=pytest.mark.full),
+        pytest.param("log?limit=1000000", marks=pytest.mark.full),
+    ],
+)
+def test_a_long_document_that_many_do_not_read_keeps_little_memory(own: LiveServer, kind: str) -> None:
+    taken_in(own, turns=38, answer_bytes=MB)
+    before = resident_mb(own)
+    forget_peak(own)
+    with ExitStack() as stack:
+        with somebody_else(own) as waits:
+            for _ in range(CLIENTS):
+                unread(own, f"/api/sessions/long/{kind}", stack)
+            eventually(lambda: len(waits.seconds) > 20, "somebody else is answered")
+        held = resident_mb(own) - before
+        print(f"{before} MB, {held} more with {CLIENTS} clients, peak {peak_mb(own)}; {waits}")
+        assert peak_mb(own) < before + 100
+        assert waits.longest_s < LONGEST_WAIT_S and waits.typical_s < TYPICAL_WAIT_S
+    whole = own.http.get(f"/api/sessions/long/{kind}")
+    assert whole.status_code == 200 and whole.text.count("a" * MB) == 38
+
+
+@pytest.mark.full
+def test_one_turn_of_many_megabytes_is_made_for_few_at_a_time_and_refused_to_others(own: LiveServer) -> None:
+    taken_in(own, turns=1, answer_bytes=38 * MB)
+    before = resident_mb(own)
+    forget_peak(own)
+    with ExitStack() as stack:
+        with somebody_else(own) as waits:
+            connections = [unread(own, "/api/sessions/long/transcript", stack) for _ in range(CLIENTS)]
+            heads = [connection.recv(12) for connection in connections]
+        print(f"{before} MB, peak {peak_mb(own)}; {heads.count(b'HTTP/1.1 503')} refused; {waits}")
+        assert set(heads) == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+        assert peak_mb(own) < before + 350
+        assert waits.longest_s < LONGEST_WAIT_S and waits.typical_s < TYPICAL_WAIT_S
+        refusal = connections[heads.index(b"HTTP/1.1 503")].recv(4096)
+        assert b"retry-after: 5" in refusal and b"Try again in 5 seconds" in refusal
+    answer = eventually(lambda: own.http.get("/api/sessions/long/transcript"), "it is read again")
+    assert answer.json()["turns"][0]["parts"][0]["text"] == "a" * (38 * MB)
+
+
+def test_a_transcript_in_pieces_is_the_same_document(own: LiveServer) -> None:
+    session = own.create()
+    empty = own.get(f"/api/sessions/{session}/transcript")
+    assert empty["turns"] == []
+    for number in range(1, 41):
+        own.turn(session, f"say {number}")
+    own.http.patch(
+        f"/api/sessions/{session}/messages/{own.transcript(session)[2]['message']['message_id']}",
+        json={"text": "say edited"},
+    ).raise_for_status()
+    own.post(f"/api/sessions/{session}/rewind", {"turn": 39}, expect=200)
+    assert [turn["message"]["text"] for turn in own.transcript(session)] == [
+        "say edited" if number == 3 else f"say {number}" for number in range(1, 39)
+    ]
+    assert [turn["parts"][0]["text"] for turn in own.transcript(session)] == [str(number) for number in range(1, 39)]
+    every = own.get(f"/api/sessions/{session}/transcript?rewound=true&from_turn=5&to_turn=39")["turns"]
+    assert [(turn["turn"], turn["rewound"]) for turn in every] == [(n, n > 38) for n in range(5, 40)]
+    markdown = own.http.get(f"/api/sessions/{session}/transcript?format=markdown&from_turn=37").text
+    assert markdown == (
+        f"# {empty['title'] or 'say 1'}\n\n## 37. You\n\nsay 37\n\n## 37. rehearsal\n\n37\n"
+        "\n## 38. You\n\nsay 38\n\n## 38. rehearsal\n\n38\n"
+    )

@@ -1,0 +1,44 @@
+// What is said of a tool that was not done, and how long one worked.
+
+import { expect, test } from "vitest";
+import { changes, describe as describeTool, isFailed, took } from "../src/text/tool";
+import type { ToolPart } from "../src/wire/types";
+
+const EDIT: ToolPart = {
+  type: "tool",
+  tool_id: "t",
+  name: "Edit",
+  kind: "edit",
+  title: "Edit a.py",
+  status: "completed",
+  input: { file_path: "/w/a.py" },
+  parent_tool_id: null,
+  started_at: "2026-01-01T00:00:00.000Z",
+  ended_at: "2026-01-01T00:01:01.000Z",
+  waited_ms: 60_000,
+  diff: [{ path: "/w/a.py", old_text: "one", new_text: "two" }],
+};
+
+test("waiting for a person is not working", () => {
+  expect(took(EDIT)).toBe(1000);
+  expect(took({ ...EDIT, waited_ms: 90_000 })).toBe(0);
+});
+
+test("a denied edit is denied, changed nothing and did not fail", () => {
+  const denied: ToolPart = { ...EDIT, status: "failed", is_error: true, outcome: "denied" };
+  expect(describeTool(denied, "/w")).toEqual({ verb: "Denied", subject: "a.py", code: true });
+  expect([isFailed(denied), changes(denied), took(denied)]).toEqual([false, [], null]);
+  expect(describeTool({ ...denied, kind: "other", input: null, diff: undefined }, "/w").subject).toBe("Edit a.py");
+});
+
+test("an edit that failed changed nothing either", () => {
+  expect(changes(EDIT)).toHaveLength(1);
+  expect(changes({ ...EDIT, status: "failed" })).toEqual([]);
+  expect(isFailed({ ...EDIT, status: "failed" })).toBe(true);
+});
+
+test("a sub-agent that was denied was not delegated to", () => {
+  const agent: ToolPart = { ...EDIT, name: "Agent", kind: "other", input: { description: "Review", subagent_type: "critic" }, status: "failed" };
+  expect(describeTool({ ...agent, outcome: "denied" }, "/w")).toEqual({ verb: "Denied", subject: "Review", code: false });
+  expect(describeTool(agent, "/w").verb).toBe("Delegated to critic");
+});
