@@ -159,7 +159,9 @@ def test_a_process_that_dies_while_idle_is_only_let_go() -> None:
     assert types(attached().see(ob.AgentExited("exited", exit_code=0))) == ["agent_detached"]
 
 
-@pytest.mark.parametrize("how", ["exited", "signalled", "ended", "orphaned", "spawn_failed", "lost", "memory"])
+@pytest.mark.parametrize(
+    "how", ["exited", "signalled", "ended", "orphaned", "spawn_failed", "never_started", "lost", "memory"]
+)
 def test_the_end_of_a_process_is_told_in_words(how: Any) -> None:
     words = exit_words(ob.AgentExited(how, exit_code=3, signal=9 if how == "signalled" else None, error="no such file"))
     assert words and "None" not in words
@@ -172,6 +174,15 @@ def test_a_prompt_that_surely_never_arrived_is_sent_once_more_and_not_twice() ->
     assert (stage.state.phase, stage.turn) == ("working", 1)
     stage.launch()
     assert "turn_end" in types(stage.see(ob.AgentExited("lost", delivered=False)))
+
+
+def test_a_launch_that_never_started_is_no_try_and_the_turn_keeps_its_plan() -> None:
+    stage = resuming()
+    for _ in range(3):
+        assert types(stage.see(ob.AgentExited("never_started", delivered=False))) == ["agent_detached"]
+        assert stage.state.turn is not None
+        assert (stage.state.phase, stage.state.turn.context, stage.state.turn.attempt) == ("working", "resumed", 1)
+        stage.launch("n1")
 
 
 def test_a_turn_that_used_a_tool_is_never_sent_again() -> None:

@@ -1,11 +1,19 @@
 """The server is killed with -9 at random moments of a running turn: it goes on, and nothing is lost or doubled."""
 
+import json
 import random
 import select
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.harness import LiveServer, no_holes, none_left
+from tests.end_to_end.victims import kill
+from tests.harness import SOURCE, LiveServer, eventually, no_holes, none_left
 from tests.sizes import size
 
 KILLS = size("KILLS", 30, fast=3)
@@ -75,12 +83,53 @@ def test_a_turn_ends_as_if_nothing_had_happened_however_often_the_server_is_kill
         check(server, session, expected, seed)
 
 
+def never_started(log: list[Any]) -> int:
+    """How often the server was killed after it had recorded a launch and before it had started a keeper."""
+    return sum(event["type"] == "agent_detached" and event["reason"] == "never_started" for event in log)
+
+
+def test_a_launch_that_was_recorded_and_never_started_is_launched_again_and_the_turn_keeps_its_plan(
+    make_server: Callable[..., LiveServer], tmp_path: Path
+) -> None:
+    """The agent hangs when a file says so, before it opens a session. Without its keeper and its folder, all is as if
+    the server had been killed before it made them."""
+    hang = tmp_path / "hang"
+    rehearsal = shlex.join([sys.executable, "-m", "perdure", "rehearse", "--acp"])
+    program = f"test ! -e {hang} || exec sleep 600; exec {rehearsal}"
+    command = json.dumps(["/bin/sh", "-c", program])
+    environment = f'env = {{ PYTHONPATH = "{SOURCE}" }}'
+    server = make_server(f'[server]\nslots = 0\n[agents.late]\ndriver = "acp"\ncommand = {command}\n{environment}\n')
+    session = server.create(agent="late")
+    server.turn(session, "say one")
+    server.stop()
+    server.start()
+    hang.touch()
+    server.send(session, "say two")
+    note = eventually(lambda: next((server.data / "launches").glob("*/pid.json"), None), "the agent is started")
+    server.kill()
+    kill(json.loads(note.read_text())["keeper_pid"])
+    none_left(server.data)
+    shutil.rmtree(note.parent)
+    hang.unlink()
+    server.start()
+    server.wait_idle(session)
+    log = server.log(session)
+    no_holes(log)
+    assert never_started(log) == 1
+    assert [event["type"] for event in log].count("context_fallback") == 0
+    assert [(turn["context"], turn["stop_reason"]) for turn in server.transcript(session)] == [
+        ("fresh", "end_turn"),
+        ("resumed", "end_turn"),
+    ]
+    assert server.recalled(session) == ["say one", "say two"]
+
+
 def check(server: LiveServer, session: str, expected: list[object], seed: int) -> None:
     log = server.log(session)
     no_holes(log)
     assert fold(server, session) == expected, (seed, log)
     assert [event["type"] for event in log].count("user_message") == 1
-    assert [event["type"] for event in log].count("agent_launched") == 1
+    assert [event["type"] for event in log].count("agent_launched") == 1 + never_started(log)
     assert server.recalled(session) == [SCRIPT]
     server.post(f"/api/sessions/{session}/stop")
     none_left(server.data)

@@ -104,7 +104,19 @@ class Noise(Struct, frozen=True):
 class AgentExited(Struct, frozen=True):
     """The process is gone, and everything it wrote has been read. Reported by the runner, not by a driver."""
 
-    how: Literal["exited", "signalled", "ended", "orphaned", "spawn_failed", "lost", "memory", "start_timeout", "stuck"]
+    how: Literal[
+        "exited",
+        "signalled",
+        "ended",
+        "orphaned",
+        "spawn_failed",
+        "never_started",
+        "lost",
+        "memory",
+        "start_timeout",
+        "stuck",
+    ]
+    """`never_started`: the server died after it had recorded the launch and before a keeper ran."""
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None

@@ -317,6 +317,10 @@ def _exited(decision: Decision, fact: ob.AgentExited) -> None:
     state = decision.state
     attached, turn = state.attached, state.turn
     assert attached is not None
+    if fact.how == "never_started" and not attached.opened:
+        # Nothing has happened yet: the runner launches again, and the turn keeps its plan.
+        detach(decision, fact.how)
+        return
     if turn is not None and _may_start_over(state):
         resuming = turn.context == "resumed" and not attached.opened
         if fact.how != "spawn_failed" and (resuming or not fact.delivered):
@@ -354,7 +358,9 @@ def _other_driver(decision: Decision, attached: Attached, fact: ob.AgentExited) 
 
 
 def exit_reason(fact: ob.AgentExited) -> str:
-    return {"ended": "ended", "orphaned": "orphaned", "lost": "keeper_lost"}.get(fact.how, "exited")
+    return {"ended": "ended", "orphaned": "orphaned", "lost": "keeper_lost", "never_started": "keeper_lost"}.get(
+        fact.how, "exited"
+    )
 
 
 def exit_words(fact: ob.AgentExited) -> str:
@@ -367,7 +373,7 @@ def exit_words(fact: ob.AgentExited) -> str:
         return "took the message and showed nothing of it"
     if fact.how == "start_timeout":
         return "was ended because it did not open its session in time"
-    if fact.how == "lost":
+    if fact.how in ("lost", "never_started"):
         return f"was lost: {fact.error}" if fact.error else "was lost together with the process that held it"
     if fact.how == "orphaned":
         return "was ended because nothing watched it for too long"

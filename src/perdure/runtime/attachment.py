@@ -174,8 +174,10 @@ class Attachment:
         return turn == state.turn.turn and (in_fed is None or in_fed > size)
 
     def ended(self, state: Session, found: Exit | None, kill_reason: str | None) -> AgentExited:
-        """How the agent ended: as its keeper has noted, or unknown if the keeper was killed."""
-        how: Any = "lost" if found is None else kill_reason or found.how
+        """How the agent ended: as its keeper has noted; unknown if the keeper was killed, or never ran."""
+        began = self.launch is not None and self.launch.began()
+        lost = "lost" if began else "never_started"
+        how: Any = lost if found is None else kill_reason or found.how
         return AgentExited(
             how=how,
             exit_code=found.exit_code if found is not None else None,

@@ -183,6 +183,10 @@ class Launch:
             os.close(fd)
         return False
 
+    def began(self) -> bool:
+        """Whether a keeper has ever run: it makes its socket before it spawns the agent."""
+        return (self.folder / "sock").exists()
+
     def exit(self) -> Exit | None:
         """None while it runs, and for ever if the keeper was killed: then sweep by the mark."""
         try:
