@@ -37,9 +37,7 @@ class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
 
     turn_timeout_s: Annotated[
         Seconds | None,
-        Meta(
-            description="A turn that is worked on for longer is stopped; waiting for a person does not count. 0: never."
-        ),
+        Meta(description="A turn that works for longer is stopped; waiting for a person does not count. 0: never."),
     ] = None
     idle_timeout_s: Annotated[
         Seconds | None, Meta(description="A process that has had nothing to do for this long is suspended. 0: never.")

@@ -22,7 +22,7 @@ RESULTS_SHARE = 0.25
 """Results of tools get this part of the room, and what they do not use is left to the words."""
 RESULT_TOKENS = 2_000
 LEAST_RESULT_TOKENS = 50
-"""One result gets no more than the first, and with less room than the second none is told."""
+"""One result gets no more than the first; with less room than the second it is left out."""
 ENTRY_TOKENS = 16
 """What the tags around an entry cost."""
 USER_CHARS = 400
@@ -67,7 +67,7 @@ class Said(NamedTuple):
         return "".join(texts).strip("\n")
 
     def entry(self, results: dict[int, str] | None = None) -> Entry:
-        """As it is told; without any results if None is given."""
+        """The entry of the transcript; without any results if None is given."""
         if results is None:
             return Entry(self.role, self.turn, self.agent, self.text, self.note)
         missing = sum(bool(piece.result) for piece in self.pieces) - len(results)
@@ -110,7 +110,7 @@ def shorten(said: Sequence[Said], limit_tokens: int) -> Shortened:
 
 
 def _results(said: Sequence[Said], room_tokens: int) -> tuple[dict[tuple[Role, int], dict[int, str]], int]:
-    """What is told of the tools' results, by role, turn and piece, and what that costs: the newest first."""
+    """The tools' results that fit, by role, turn and piece, and what they cost: the newest first."""
     found: dict[tuple[Role, int], dict[int, str]] = {}
     spent = 0
     for one in reversed(said):
@@ -126,7 +126,7 @@ def _results(said: Sequence[Said], room_tokens: int) -> tuple[dict[tuple[Role, i
 
 
 def fit(text: str, limit_tokens: int) -> str:
-    """A result as it is told: quoted, and of a long one its beginning and its end, with how much is left out."""
+    """A result, quoted. Of a long one its beginning and its end, with how much is left out."""
     told = _quoted(text) if len(text) <= 4 * limit_tokens else None
     half = min(2 * limit_tokens, len(text) // 2)
     while told is None or (tokens_of(told) > limit_tokens and half > 1):

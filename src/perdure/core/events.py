@@ -48,7 +48,7 @@ class UserMessage(Event, tag="user_message"):
 
 
 class TurnStart(Event, tag="turn_start"):
-    """A turn begins. `live` and `resumed`: its agent holds the conversation; `fresh`: it is told all of it."""
+    """A turn begins. `live` and `resumed`: its agent holds the conversation; `fresh`: it gets a replay of it."""
 
     run_id: str
     message_id: str
@@ -66,7 +66,7 @@ class TurnStart(Event, tag="turn_start"):
     catch_up: int = 0
     """How many turns it is told besides the message, because its own session does not hold them."""
     replayed: int = 0
-    """How many turns a `fresh` one is told, which are all that its agent is given."""
+    """How many turns were replayed to a `fresh` one, which are all that its agent is given."""
 
 
 class AssistantText(Event, tag="assistant_text", gc=False):

@@ -66,8 +66,8 @@ def subject(tool: str | None, tool_input: Any) -> str:
 
 
 def _allows(rule: Rule, tool: str, tool_input: Any) -> bool:
-    """A star alone stands for anything. Any other pattern has to name each operator of a shell command: `git *` is not
-    `git status; rm -rf .`, though the star could stand for that."""
+    """A star alone matches anything. Any other pattern has to name each operator of a shell command: `git *` is not
+    `git status; rm -rf .`, though the star could match that."""
     text = subject(tool, tool_input)
     if not fnmatchcase(tool, rule.tool) or not fnmatchcase(text, rule.pattern):
         return False

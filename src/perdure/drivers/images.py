@@ -17,7 +17,7 @@ IMAGES_MAX = 20
 """Of one tool; any more are dropped."""
 UNKNOWN = "image/unknown"
 _KIND = re.compile(r"image/[A-Za-z0-9.+-]{1,90}")
-"""It is told to agents and people as it is, so it may not say anything else."""
+"""Agents and people see it unchanged, so it may not say anything else."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 

@@ -112,7 +112,7 @@ def try_out(base: Base) -> str | None:
 
 
 def find() -> tuple[Base | None, str]:
-    """The best place for groups, or why there is none."""
+    """The best place for groups, or why no place works."""
     reasons = []
     for base in here():
         reason = try_out(base)

@@ -91,7 +91,7 @@ class Configuring:
                 elif isinstance(event, ev.AgentAttached) and _has(event, config_id, value):
                     return True, value
             if journal.state.attached is None:
-                # Nobody is there to answer: it is told when it starts.
+                # Nobody is there to answer: the agent gets the value when it starts.
                 return False, value
             await until(journal, _is_past(journal, position))
 

@@ -1,4 +1,4 @@
-"""Cross-origin resource sharing: what a browser is told about answers to a front end of another origin.
+"""Cross-origin resource sharing: the headers that let a front end of another origin read answers.
 
 Above: the guard, which knows whether an origin is one of `allowed_origins`. Below: nothing. It is for requests with the
 token or a ticket: browsers are never told that they may send cookies, so a page elsewhere can't act for somebody who is

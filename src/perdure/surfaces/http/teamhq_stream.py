@@ -2,7 +2,7 @@
 
 Above: teamhq.py. Below: a journal's frames, as for every viewer; what they no longer hold comes from the verbs. There
 is no snapshot: TeamHQ has no word for it. An event's id is its place in the log, counted from 0. A run of deltas that
-compaction joined is told as the events that it was made from, so that the same number always stands for the same text,
+compaction joined is sent as the events that it was made from, so that the same number always has the same text,
 and a program that has seen some of them can tell which.
 """
 
