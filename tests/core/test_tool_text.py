@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.core.tool_text import COMPARED_LINES, diff_text, tool_line, tool_result
+from perdure.core.tool_text import COMPARED_LINES, _marked, diff_text, tool_line, tool_result
 
 lines = st.lists(st.sampled_from(["a", "b", "c", "", "same"]), max_size=30)
 
@@ -29,6 +29,24 @@ def test_a_diff_has_every_line_that_went_and_every_line_that_came(old: list[str]
     after = [line[1:] for line in shown if line[0] in " +"]
     assert len("\n".join(old).splitlines()) - len(before) == len("\n".join(new).splitlines()) - len(after)
     assert sum(line.startswith("-") for line in shown) <= len(old)
+
+
+@given(st.lists(st.sampled_from("abcdefghij"), max_size=40), st.lists(st.sampled_from("abcdefghij"), max_size=40))
+def test_both_texts_can_be_read_back_from_the_comparison(old: list[str], new: list[str]) -> None:
+    marked = list(_marked(old, new))
+    assert [line[1:] for line in marked if line[0] in " -"] == old
+    assert [line[1:] for line in marked if line[0] in " +"] == new
+
+
+def test_two_changes_far_apart_in_a_large_file_are_two_small_groups() -> None:
+    old = [f"line {number}" if number % 3 else "" for number in range(30_000)]
+    new = [*old[:2], "import x", *old[3:29_000], *old[29_001:]]
+    began = time.process_time()
+    text = diff_text({"path": "a.py", "old_text": "\n".join(old), "new_text": "\n".join(new)})
+    assert time.process_time() - began < 2
+    first = "@@\n \n line 1\n-line 2\n+import x\n \n line 4\n line 5"
+    assert text.startswith(f"--- a.py\n+++ a.py\n{first}\n@@\n")
+    assert text.count("\n@@\n") == 2 and text.count("\n-") == 2 and text.count("\n+") == 2, text
 
 
 def test_a_new_file_and_a_small_change_of_a_large_one_are_told_as_people_write_them() -> None:

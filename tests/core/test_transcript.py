@@ -210,6 +210,32 @@ def interrupted(message: str, said: str) -> Stage:
     return stage
 
 
+def test_what_a_tool_said_before_it_was_cut_off_is_told() -> None:
+    stage = Stage()
+    stage.send("build it")
+    stage.open()
+    stage.see(ev.ToolUse(turn=1, tool_id="t", name="Bash", title="make"))
+    stage.see(ev.ToolUpdate(turn=1, tool_id="t", status="in_progress", content="compiled 1\ncompiled 2"))
+    stage.see(ob.AgentExited("signalled", signal=9))
+    stage.send("go on")
+    assert "[tool Bash: make (interrupted, perhaps not done)]\n| compiled 1\n| compiled 2" in told(stage)
+
+
+def test_a_history_without_pictures_says_the_same_and_holds_none() -> None:
+    stage = Stage()
+    stage.send("draw it")
+    stage.open()
+    stage.see(ev.Image(turn=1, mime_type="image/png", size=750_000, data="A" * 1_000_000))
+    stage.finish()
+    whole, lean = History(), History(pictures=False)
+    for event in stage.log:
+        whole.fold(event)
+        lean.fold(event)
+    assert "[image: image/png, 750,000 bytes, not replayed]" in compose("fresh", lean, [1], "x").text
+    assert compose("fresh", lean, [1], "x").text == compose("fresh", whole, [1], "x").text
+    assert [part["data"] for part in lean.views[1].show() if part["type"] == "image"] == [None]
+
+
 def test_people_read_that_an_answer_was_interrupted() -> None:
     stage = interrupted("one", "half an ans")
     assert f"*({CUT_OFF['cancelled']})*" in written(folded(stage), [1]).splitlines()

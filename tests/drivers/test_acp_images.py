@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.core.events import AssistantText, Image, ToolResult
-from perdure.drivers.images import IMAGE_MAX_CHARS, IMAGES_MAX
+from perdure.core.images import IMAGE_MAX_CHARS, IMAGES_MAX
 from tests.drivers.acp_peer import Peer, all_of, only, text, tool_call, tool_update
 
 

@@ -34,6 +34,13 @@ def test_without_a_process_only_what_ends_the_session_is_due() -> None:
     assert found(session(), on_lifetime="end") == {("lifetime", 100, "end")}
 
 
+def test_the_clocks_of_an_import_begin_when_it_was_imported() -> None:
+    state = session(started_at=stamp(START_S + 5), imported_at=stamp(START_S + 5000))
+    assert found(state, on_idle="end", on_lifetime="end") == {("idle_timeout", 5010, "end"), ("lifetime", 5100, "end")}
+    state.last_active_at = stamp(START_S + 6000)
+    assert found(state, on_idle="end") == {("idle_timeout", 6010, "end")}
+
+
 def test_a_process_is_suspended_by_its_own_age_and_a_session_ends_by_its_own() -> None:
     state = session(attached=process(START_S + 50))
     # A process that was started to be asked something has just begun to be idle.

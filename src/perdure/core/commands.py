@@ -28,6 +28,8 @@ class CreateSession(Struct, frozen=True, kw_only=True):
     forked_from: dict[str, Any] | None = None
     permissions: tuple[Rule, ...] = ()
     single_shot: bool = False
+    imported_at: str = ""
+    """When it was taken in, if it comes from elsewhere."""
 
 
 class SubmitMessage(Struct, frozen=True, kw_only=True):

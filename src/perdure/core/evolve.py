@@ -49,6 +49,7 @@ def created(event: ev.SessionCreated) -> Session:
         mode=given.get("mode"),
         config=dict(given.get("config", {})),
         choices=dict(given.get("choices", {})),
+        imported_at=given.get("imported_at", ""),
     )
 
 

@@ -14,6 +14,7 @@ from perdure.core import events as ev
 from perdure.core.clock import seconds, stamp
 from perdure.core.errors import Refused
 from perdure.core.history import TOLD
+from perdure.core.images import checked
 from perdure.core.misfits import what_is_wrong
 
 SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -108,6 +109,10 @@ def event_of(entry: dict[str, Any], number: int) -> ev.Event:
         _check_figures(event, number)
     elif isinstance(event, ev.PromptResolved):
         event.answer = _words(event.answer or {}) or None
+    elif isinstance(event, ev.Image):
+        event = checked(event)
+    elif isinstance(event, ev.ToolResult) and not 0 <= event.waited_ms <= MAX_NUMBER:
+        raise _wrong(number, f"waited_ms must be a number from 0 to {MAX_NUMBER}")
     return event
 
 

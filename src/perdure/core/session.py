@@ -54,6 +54,8 @@ def create(command: cmd.CreateSession, world: World) -> Decision:
     event.session = public_session(created(event), 1)
     if command.choices:
         event.session["choices"] = command.choices
+    if command.imported_at:
+        event.session["imported_at"] = command.imported_at
     decision = Decision(created(event), world)
     decision.events.append(event)
     return decision

@@ -135,6 +135,8 @@ class Session(Struct, kw_only=True):
     agent: str
     workdir: str
     created_at: str
+    imported_at: str = ""
+    """When it came from elsewhere. Its clocks begin here: all else in it may be years old."""
     title: str = ""
     title_by: str = ""
     message_title: str = ""

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core import events as ev
 from perdure.core.digest import DEFAULT_TOKENS, Piece, Said, Shortened, note_of, shorten
@@ -27,9 +28,11 @@ _COMMAND = re.compile(r"/[\w:.-]+(?:\s|$)")
 
 
 class History:
-    """The turns of a session, folded from its events in order. Feed it all events; ask for turns."""
+    """The turns of a session, folded from its events in order. Feed it all events; ask for turns. Without `pictures`
+    it holds only that there were some: a replay has no more, and a long session may have many megabytes of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pictures: bool = True) -> None:
+        self._pictures = pictures
         self.views: dict[int, TurnView] = {}
         self.agents: dict[int, str] = {}
         self.stop_reasons: dict[int, str] = {}
@@ -42,7 +45,8 @@ class History:
         view = self.views.get(event.turn)
         if view is None:
             view = self.views[event.turn] = TurnView(event.turn, live_chars=None)
-        view.fold(event)
+        lean = isinstance(event, ev.Image) and not self._pictures
+        view.fold(replace(event, data=None) if lean else event)
         if isinstance(event, ev.TurnStart):
             self.agents[event.turn] = event.agent
         elif isinstance(event, ev.TurnEnd):

@@ -17,7 +17,6 @@ from perdure.core.resume import Plan, resolve_resume
 from perdure.core.scope import missing
 from perdure.core.state import Queued, Session
 
-NOT_FINISHED = "(did not finish)"
 UNANSWERED = ("cancelled", "withdrawn", "discarded", "agent_lost")
 """Ways in which a prompt is closed without a person's word."""
 
@@ -121,8 +120,8 @@ def finish_turn(
         stop_reason, error = "cancelled", None
     close_prompts(decision, prompts)
     for tool_id in list(turn.open_tools):
-        over = ev.ToolResult(turn=turn.turn, tool_id=tool_id, status="failed", is_error=True, content=NOT_FINISHED)
-        over.outcome = "interrupted"
+        # No content: what the tool has said so far stays.
+        over = ev.ToolResult(turn=turn.turn, tool_id=tool_id, status="failed", is_error=True, outcome="interrupted")
         decision.emit(tool_over(state, over))
     if error is not None:
         error.turn = turn.turn

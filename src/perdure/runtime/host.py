@@ -241,7 +241,7 @@ class Host:
         self, session_id: str, from_turn: int = 1, to_turn: int | None = None, upto: int | None = None
     ) -> History:
         """What was said, from this turn to that one, up to a position or to the end that there is now."""
-        history = History()
+        history = History(pictures=False)
         history.seq = (await self.log.open(session_id)).last_seq if upto is None else upto
         try:
             async for batch in of_turns(self.log.store, session_id, from_turn, to_turn, history.seq):

@@ -15,6 +15,7 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.answers import title_of
+from perdure.core.clock import stamp
 from perdure.core.decision import Decision
 from perdure.core.elements import elements
 from perdure.core.errors import Refused, StoreFull
@@ -83,6 +84,7 @@ class Imports:
             mode=given.mode,
             config=given.config,
             parent=given.parent if given.parent != given.id else None,
+            imported_at=stamp(sessions.log.now()),
         )
         unborn = st.Session(id=given.id, project=project, agent=agent, workdir=workdir, created_at=created_at)
         world = msgspec.structs.replace(sessions.host.world(unborn), now=created_at)

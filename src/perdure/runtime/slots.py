@@ -5,9 +5,10 @@ who takes one. An idle process makes room by being suspended. Where all slots ar
 the sessions that were active longest ago are ended.
 """
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from perdure.config import Limits
 from perdure.core import commands as cmd
@@ -35,10 +36,28 @@ class _Reservation:
         return shared and (state.project, state.workdir) == (self.project, self._workdir)
 
 
+class _Place(NamedTuple):
+    """The server, or a project (`project`), with its number of slots and its rules."""
+
+    limit: int
+    project: str | None
+    limits: Limits
+
+    @property
+    def replaces(self) -> bool:
+        return self.limits.on_full == "replace"
+
+    @property
+    def count_idle(self) -> bool:
+        """Who makes a new session is done with the old one, whether that runs, waits or is idle."""
+        return bool(self.limits.count_idle) or self.replaces
+
+
 class Slots:
     def __init__(self, host: "Host") -> None:
         self._host = host
         self._reserved: list[_Reservation] = []
+        self._replacing = asyncio.Lock()
 
     @contextlib.asynccontextmanager
     async def taken(
@@ -49,50 +68,62 @@ class Slots:
         A session that is made without a `turn` needs one only where idle sessions count; the value says whether there
         is one, so that its process may be started ahead."""
         mine = _Reservation(session_id, project, workdir, turn=turn)
+        places = self._places(project)
         self._reserved.append(mine)
         try:
-            settings, slots, free = self._host.settings, self._host.config.slots, True
-            # The server's own rule for all of it: a project must not end the sessions of others.
-            if slots:
-                free = await self._make_room(slots, None, mine, self._host.limits(None, {}))
-            if settings.project_slots and project is not None:
-                limits = self._host.limits(project, {})
-                free = await self._make_room(settings.project_slots, project, mine, limits) and free
-            yield free
+            async with contextlib.AsyncExitStack() as stack:
+                if any(place.replaces for place in places):
+                    # One after the other: a session can be replaced only when it is there.
+                    await stack.enter_async_context(self._replacing)
+                yield await self._make_room(places, mine)
         finally:
             self._reserved.remove(mine)
 
-    async def _make_room(self, limit: int, project: str | None, mine: _Reservation, limits: Limits) -> bool:
-        """Whether there is a slot on the server, or in this project. The one place that decides what becomes of a turn
-        for which there is none."""
-        replaces = limits.on_full == "replace"
-        # Who makes a new session is done with the old one, whether that runs, waits or is idle.
-        count_idle = bool(limits.count_idle) or replaces
-        takers = await self._takers(project, mine, count_idle=count_idle)
-        starting = self._starting(project, mine, count_idle=count_idle)
-        named = {journal.state.id: Taker(journal.state.id, journal.state.title) for journal in takers}
-        for session_id in starting:
-            named.setdefault(session_id, Taker(session_id, self._title(session_id)))
-        if len(named) >= limit:
-            if replaces:
-                oldest = sorted(takers, key=lambda journal: journal.state.last_active_at)
-                for journal in oldest[: len(named) - limit + 1]:
-                    await self._host.end_session(journal, cmd.EndSession("stopped", "replaced"))
-                return True
-            if mine.turn or count_idle:
-                raise no_slot(limit, project, list(named.values()), count_idle=count_idle)
-            return False
-        await self._suspend_idle(limit, project, mine, starting)
-        return True
+    def _places(self, project: str | None) -> list[_Place]:
+        """The project comes first: a session that it replaces takes no slot of the server any more. The server has a
+        rule of its own, since a project must not end the sessions of others."""
+        places = []
+        if self._host.settings.project_slots and project is not None:
+            places.append(_Place(self._host.settings.project_slots, project, self._host.limits(project, {})))
+        if self._host.config.slots:
+            places.append(_Place(self._host.config.slots, None, self._host.limits(None, {})))
+        return places
 
-    async def _suspend_idle(self, limit: int, project: str | None, mine: _Reservation, starting: set[str]) -> None:
+    async def _make_room(self, places: Sequence[_Place], mine: _Reservation) -> bool:
+        """Whether there is a slot everywhere. The one place that decides what becomes of a turn that finds none.
+        Nothing is ended or suspended before it is certain that the turn begins."""
+        replaced: dict[str, Journal] = {}
+        free = True
+        for place in places:
+            takers = [one for one in await self._takers(place, mine) if one.state.id not in replaced]
+            named = {journal.state.id: Taker(journal.state.id, journal.state.title) for journal in takers}
+            for session_id in self._starting(place, mine):
+                named.setdefault(session_id, Taker(session_id, self._title(session_id)))
+            if len(named) < place.limit:
+                continue
+            if place.replaces:
+                oldest = sorted(takers, key=lambda journal: journal.state.last_active_at)
+                replaced |= {one.state.id: one for one in oldest[: len(named) - place.limit + 1]}
+            elif mine.turn or place.count_idle:
+                raise no_slot(place.limit, place.project, list(named.values()), count_idle=place.count_idle)
+            else:
+                free = False
+        for journal in replaced.values():
+            await self._host.end_session(journal, cmd.EndSession("stopped", "replaced"))
+        if free:
+            for place in places:
+                await self._suspend_idle(place, mine, replaced)
+        return free
+
+    async def _suspend_idle(self, place: _Place, mine: _Reservation, replaced: Collection[str]) -> None:
         """No more processes than slots, besides those that wait for a person."""
-        runners = self._host.runners
+        runners, starting = self._host.runners, self._starting(place, mine)
         alone = [
             runner.journal
             for key, runner in runners.items()
             if key != mine.session_id
-            and project in (None, runner.journal.state.project)
+            and key not in replaced
+            and place.project in (None, runner.journal.state.project)
             and not runner.journal.state.prompts
             and not mine.shares(runner)
         ]
@@ -100,25 +131,25 @@ class Slots:
             (one for one in alone if can_be_suspended(one.state) and one.state.id not in starting),
             key=lambda journal: journal.state.last_active_at,
         )
-        excess = len({journal.state.id for journal in alone} | starting) + 1 - limit
+        excess = len({journal.state.id for journal in alone} | starting) + 1 - place.limit
         for journal in idle[: max(0, excess)]:
             await self._host.suspend(journal, "slot_needed")
 
-    def _starting(self, project: str | None, mine: _Reservation, *, count_idle: bool) -> set[str]:
+    def _starting(self, place: _Place, mine: _Reservation) -> set[str]:
         """Those that came before and have not begun yet."""
         runners = self._host.runners
         return {
             other.session_id
             for other in self._reserved[: self._reserved.index(mine)]
             if other.session_id != mine.session_id
-            and (other.turn or count_idle)
+            and (other.turn or place.count_idle)
             and not (other.session_id in runners and runners[other.session_id].journal.state.working)
-            and project in (None, other.project)
+            and place.project in (None, other.project)
         }
 
-    async def _takers(self, project: str | None, mine: _Reservation, *, count_idle: bool) -> list[Journal]:
+    async def _takers(self, place: _Place, mine: _Reservation) -> list[Journal]:
         """The other sessions that take a slot; where idle ones count, also those without a process."""
-        if count_idle:
+        if place.count_idle:
             found = self._host.found(status="running", state=None)
             readable = [await self._host.readable(entry) async for entry in found]
             journals = [journal for journal in readable if journal is not None]
@@ -128,8 +159,8 @@ class Slots:
             journal
             for journal in journals
             if journal.state.id != mine.session_id
-            and project in (None, journal.state.project)
-            and takes_slot(journal.state, count_idle=count_idle)
+            and place.project in (None, journal.state.project)
+            and takes_slot(journal.state, count_idle=place.count_idle)
         ]
 
     def _title(self, session_id: str) -> str:

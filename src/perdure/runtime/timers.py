@@ -46,13 +46,15 @@ def timers(state: Session, limits: Limits) -> list[Timer]:
     # What runs beside the conversation keeps the process, but no longer than its lifetime.
     if limits.idle_timeout_s and not state.background_tasks:
         if limits.on_idle == "end" and not goes_on:
-            found.append(Timer("idle_timeout", state.last_active_at, limits.idle_timeout_s, "end"))
+            since = max(state.last_active_at, state.imported_at)
+            found.append(Timer("idle_timeout", since, limits.idle_timeout_s, "end"))
         elif state.attached is not None:
             # One that was started to be asked something has just begun to be idle.
             since = max(state.last_active_at, state.attached.since)
             found.append(Timer("idle_timeout", since, limits.idle_timeout_s, "suspend"))
     if limits.lifetime_s and limits.on_lifetime == "end":
-        found.append(Timer("lifetime", state.started_at or state.created_at, limits.lifetime_s, "end"))
+        since = max(state.started_at or state.created_at, state.imported_at)
+        found.append(Timer("lifetime", since, limits.lifetime_s, "end"))
     elif limits.lifetime_s and state.attached is not None:
         found.append(Timer("lifetime", state.attached.since, limits.lifetime_s, "suspend"))
     return found

@@ -143,6 +143,35 @@ def test_a_project_that_replaces_ends_only_its_own_sessions(make_server: Make, t
     assert [server.session(one)["status"] for one in (outside, first)] == ["running", "stopped"]
 
 
+def test_a_project_that_replaces_is_not_refused_for_the_session_that_it_replaces(
+    make_server: Make, tmp_path: Path
+) -> None:
+    site = {"path": str(tmp_path), "limits": {"on_full": "replace"}}
+    server = make_server(slots=2, project_slots=1, projects={"site": site})
+    old = server.create(project="site", message="hang")
+    server.send(server.create(), "hang")
+    new = server.create(project="site", message="hang")
+    assert [server.session(one)["status"] for one in (old, new)] == ["stopped", "running"]
+
+
+def test_a_new_session_that_is_refused_replaces_nothing(make_server: Make, tmp_path: Path) -> None:
+    site = {"path": str(tmp_path), "limits": {"on_full": "replace"}}
+    server = make_server(slots=1, project_slots=1, projects={"site": site})
+    idle = server.create(project="site")
+    server.send(server.create(), "hang")
+    refused = server.http.post("/api/sessions", json={"project": "site", "message": "say x"})
+    assert is_problem(refused, 409, "slots_full")
+    assert server.session(idle)["status"] == "running"
+
+
+def test_of_sessions_that_are_made_at_once_with_replace_only_one_is_left(make_server: Make) -> None:
+    server = make_server(slots=None, project_slots=0, limits={"on_full": "replace"})
+    with ThreadPoolExecutor(6) as pool:
+        made = list(pool.map(lambda _: server.create(message="hang"), range(6)))
+    statuses = [server.session(one)["status"] for one in made]
+    assert sorted(statuses) == ["running", *["stopped"] * 5]
+
+
 def test_of_turns_that_are_asked_for_at_once_only_as_many_begin_as_there_are_slots(
     make_server: Make, tmp_path: Path
 ) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from perdure.core.events import Image, PlanEntry
+from perdure.core.images import image
 from perdure.drivers.base import SendPrompt
-from perdure.drivers.images import image
 
 
 def block_text(block: Any) -> str:

@@ -9,9 +9,9 @@ from typing import Any, Protocol, cast
 from msgspec import Struct
 
 from perdure.core.events import Event, ToolResult, ToolStatus, ToolUpdate, ToolUse
+from perdure.core.images import IMAGES_MAX, digest
 from perdure.drivers import jsonrpc
 from perdure.drivers.acp.content import block_image, block_text
-from perdure.drivers.images import IMAGES_MAX, digest
 
 KEPT_INPUT_BYTES = 64 * 1024
 KEPT_OUTPUT_CHARS = 16 * 1024

@@ -8,9 +8,9 @@ import re
 from typing import Any
 
 from perdure.core.events import Image, PlanEntry
+from perdure.core.images import IMAGES_MAX, KINDS, image
 from perdure.drivers.base import SendPrompt
 from perdure.drivers.claude import wire
-from perdure.drivers.images import IMAGES_MAX, KINDS, image
 
 NO_COMMAND = "(This is a message and not a command.)\n"
 LEAVES_THE_SESSION = ("clear", "reset", "new", "resume", "continue", "branch", "fork", "rewind", "exit", "quit")

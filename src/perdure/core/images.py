@@ -1,12 +1,14 @@
 """Pictures that agents show, made into events of a bounded size.
 
-Above: the content of each driver. Below: core events. Pure; what is not a picture of a common kind, or is too large, is
-named and not kept.
+Above: the content of each driver, and imports. Below: core events. Pure; what is not a picture of a common kind, or is
+too large, is named and not kept.
 """
 
 import hashlib
 import re
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure.core.events import Image
 
@@ -15,6 +17,7 @@ IMAGE_MAX_CHARS = 1_400_000
 """A megabyte, in base64."""
 IMAGES_MAX = 20
 """Of one tool; any more are dropped."""
+MAX_SIZE = 2**53
 UNKNOWN = "image/unknown"
 _KIND = re.compile(r"image/[A-Za-z0-9.+-]{1,90}")
 """Agents and people see it unchanged, so it may not say anything else."""
@@ -33,6 +36,14 @@ def image(turn: int, mime_type: Any, data: Any, tool_id: str | None = None) -> I
         data=data if kept else None,
         tool_id=tool_id,
     )
+
+
+def checked(event: Image) -> Image:
+    """One that was not made here, with nothing in it that `image` would not have kept."""
+    made = image(event.turn or 0, event.mime_type, event.data or "", event.tool_id)
+    kind, kept = (made.mime_type, made.data or None) if made is not None else (UNKNOWN, None)
+    size = made.size if made is not None and event.data else min(max(0, event.size), MAX_SIZE)
+    return replace(event, mime_type=kind, size=size, data=kept)
 
 
 def digest(event: Image) -> str:
