@@ -23,6 +23,8 @@ class World(Struct, frozen=True):
     scope: Literal["all", "agent"] = "all"
     given_twice: Set[tuple[str, str]] = frozenset()
     """(program, native session id) of those that were given out more than once."""
+    keeps_slot: bool = True
+    """Whether a queued message may follow a turn at once: not while more turns run than there are slots."""
 
 
 class Decision:

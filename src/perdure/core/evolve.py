@@ -12,6 +12,7 @@ from perdure.core import events as ev
 from perdure.core.clock import ms_between
 from perdure.core.permissions import Rule, remembered
 from perdure.core.scope import cut, turns_of
+from perdure.core.slots import SLOTS_FULL
 from perdure.core.state import Attached, Binding, Queued, Session, Span, Turn
 
 RESOLVED_PROMPTS_KEPT = 100
@@ -401,7 +402,8 @@ def _history_shortened(state: Session, event: ev.HistoryShortened) -> None:
 
 def _waiting_until(state: Session, event: ev.WaitingUntil) -> None:
     state.waiting_until = event.until
-    if event.until is not None:
+    state.waiting_reason = event.reason if event.until is not None else None
+    if event.until is not None and event.reason != SLOTS_FULL:
         state.waits += 1
 
 

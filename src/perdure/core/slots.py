@@ -10,6 +10,7 @@ from typing import NamedTuple
 from perdure.core.errors import Refused
 from perdure.core.state import Session
 
+SLOTS_FULL = "slots_full"
 NAMED_MAX = 5
 TITLE_CHARS = 60
 
@@ -44,7 +45,7 @@ def no_slot(limit: int, project: str | None, takers: Sequence[Taker], *, count_i
     else:
         what, advice = f"runs as many turns as it may ({setting} = {limit})", "Wait for one to end, abort one"
     return Refused(
-        "slots_full",
+        SLOTS_FULL,
         f"{whose} {what}: {_named(takers)}. {advice}, or raise {setting} in perdure.toml.",
         limit_of="server" if project is None else "project",
         limit=limit,

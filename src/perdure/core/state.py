@@ -170,6 +170,7 @@ class Session(Struct, kw_only=True):
     ended_at: str | None = None
     error: str | None = None
     waiting_until: str | None = None
+    waiting_reason: str | None = None
     abort_reason: str | None = None
     abort_requested_at: str | None = None
 

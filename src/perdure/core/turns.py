@@ -15,6 +15,7 @@ from perdure.core.digest import shortened_words
 from perdure.core.observations import Told
 from perdure.core.resume import Plan, resolve_resume
 from perdure.core.scope import missing
+from perdure.core.slots import SLOTS_FULL
 from perdure.core.state import Queued, Session
 
 UNANSWERED = ("cancelled", "withdrawn", "discarded", "agent_lost")
@@ -180,11 +181,15 @@ def shortened(decision: Decision, told: Told) -> None:
 
 
 def continue_queue(decision: Decision) -> None:
-    """After a turn's end: the next waiting message, or an invitation; with neither, a single run is over."""
+    """After a turn's end: the next waiting message, or an invitation; with neither, a single run is over. A message
+    waits on while more turns run than there are slots: a turn whose prompt was answered does not wait for one."""
     state = decision.state
     if state.phase != "idle":
         return
-    if state.queue:
+    if state.queue and not decision.world.keeps_slot:
+        decision.emit(ev.WaitingUntil(until=decision.world.now, reason=SLOTS_FULL))
+        decision.emit(ev.WaitingForInput(turn=state.turn.turn if state.turn else None))
+    elif state.queue:
         message = state.queue[0]
         decision.emit(ev.MessageUnqueued(message_id=message.message_id, text=message.text, reason="sent"))
         start_turn(decision, message)

@@ -304,6 +304,7 @@ def public_session(state: Session, event_count: int) -> dict[str, Any]:
         "queue_length": len(state.queue),
         "pending_prompts": len(state.prompts),
         "waiting_until": state.waiting_until,
+        "waiting_reason": state.waiting_reason,
         "usage": state.usage,
     }
 

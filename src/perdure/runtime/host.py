@@ -183,6 +183,7 @@ class Host:
             rules=tuple(self.projects.rules(state.project)),
             scope=self.projects.history_scope(state.project),
             given_twice=self.log.given_twice,
+            keeps_slot=not state.queue or self.slots.keeps(state),
         )
 
     def facts(self, state: st.Session, agent: str) -> AgentFacts:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from perdure.config import Limits
 from perdure.core import commands as cmd
 from perdure.core.slots import Taker, can_be_suspended, no_slot, takes_slot
+from perdure.core.state import Session
 from perdure.runtime.log import Journal
 
 if TYPE_CHECKING:
@@ -114,6 +115,17 @@ class Slots:
             for place in places:
                 await self._suspend_idle(place, mine, replaced)
         return free
+
+    def keeps(self, state: Session) -> bool:
+        """Whether a session whose turn ends keeps its slot for a message that waits: unless a turn whose prompt was
+        answered has taken it. Where idle sessions count, it has a slot until it ends."""
+        others = [runner.journal.state for key, runner in self._host.runners.items() if key != state.id]
+        return all(
+            place.count_idle
+            or place.limit
+            > sum(takes_slot(one, count_idle=False) for one in others if place.project in (None, one.project))
+            for place in self._places(state.project)
+        )
 
     async def _suspend_idle(self, place: _Place, mine: _Reservation, replaced: Collection[str]) -> None:
         """No more processes than slots, besides those that wait for a person."""

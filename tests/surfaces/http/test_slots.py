@@ -67,6 +67,26 @@ def test_a_turn_that_waits_for_a_person_holds_no_slot_and_goes_on_at_once_when_a
     assert server.turn(late, "say late")["stop_reason"] == "end_turn"
 
 
+def test_a_queued_message_waits_while_more_turns_run_than_there_are_slots(make_server: Make) -> None:
+    server = make_server(slots=1, project_slots=0)
+    asks, works = server.create(), server.create()
+    server.send(asks, "permit Deploy\nhang")
+    prompt = server.prompt(asks)
+    server.send(works, "hang")
+    server.send(works, "say queued", when_busy="queue")
+    server.post(f"/api/sessions/{asks}/prompts/{prompt['prompt_id']}", {"option_id": "allow_once"}, expect=200)
+    eventually(lambda: "allowed" in server.text(asks, 1), "it goes on")
+    server.post(f"/api/sessions/{works}/abort", expect=202)
+    waiting = server.wait(works, lambda found: found["waiting_reason"] == "slots_full")
+    assert (waiting["state"], waiting["queue_length"], waiting["turn_count"]) == ("idle", 1, 1)
+    timers = server.get(f"/api/sessions/{works}/explain")["timers"]
+    assert ("slot", "continue") in [(timer["timer"], timer["then"]) for timer in timers]
+    server.post(f"/api/sessions/{asks}/abort", expect=202)
+    done = server.wait(works, lambda found: found["turn_count"] == 2 and found["state"] == "idle")
+    assert (done["waiting_until"], done["waiting_reason"], done["queue_length"]) == (None, None, 0)
+    assert server.text(works, 2) == "queued"
+
+
 def test_an_idle_agent_makes_room_and_its_session_stays_usable(make_server: Make) -> None:
     server = make_server(slots=1, project_slots=0)
     first, second = server.create(), server.create()

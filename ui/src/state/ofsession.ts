@@ -30,7 +30,7 @@ export function ofSession(state: State, event: Event): State {
     case "agent_detached":
       return withSession(state, { attached: attachedNow(session, "suspended"), pid: null });
     case "waiting_until":
-      return withSession(state, { waiting_until: event.until });
+      return withSession(state, { waiting_until: event.until, waiting_reason: event.until === null ? null : event.reason });
     case "session_end":
       return ended(state, session, event);
     default:

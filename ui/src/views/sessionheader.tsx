@@ -60,7 +60,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
           <span className={mark === "waiting" ? "text-amber" : mark === "working" ? "text-accent" : mark === "failed" ? "text-red" : ""}>{session.state === "ended" ? `Ended: ${session.status}` : ATTENTION_WORDS[mark]}</span>
           <span title={session.workdir}> · {session.agent} · {placeOf(session)}</span>
           {session.labels.map((label) => <span key={label}> · #{label}</span>)}
-          {session.waiting_until && <span className="text-amber" title={exact(session.waiting_until)}> · waits until {until(session.waiting_until, Date.now())}</span>}
+          {session.waiting_until && <span className="text-amber" title={exact(session.waiting_until)}> · {session.waiting_reason === "slots_full" ? "waits for a free slot" : `waits until ${until(session.waiting_until, Date.now())}`}</span>}
         </p>
       </div>
       {session.parent && <Link to={pathOf(session.parent)} title="The session that started this one" className="hidden max-w-48 truncate text-xs text-quiet underline underline-offset-2 sm:block">Started by {parent ? titleOf(parent) : "another session"}</Link>}

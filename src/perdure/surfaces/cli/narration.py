@@ -180,7 +180,9 @@ class Narrator:
         yield Line(f"Now driven by {data['to']}: {data['reason']}", "note")
 
     def _on_waiting_until(self, data: Json) -> Iterator[Piece]:
-        if data.get("until"):
+        if data.get("until") and data["reason"] == "slots_full":
+            yield Line("The next message waits for a free slot.", "note")
+        elif data.get("until"):
             yield Line(f"Waits until {data['until']}: {data['reason']}", "note")
 
     def _on_image(self, data: Json) -> Iterator[Piece]:

@@ -136,6 +136,7 @@ class ListedSession(Struct, kw_only=True):
     queue_length: int
     pending_prompts: int
     waiting_until: str | None
+    waiting_reason: str | None
     usage: dict[str, Any]
 
 
