@@ -4,8 +4,8 @@ import pytest
 
 from perdure.config import Limits, merged
 from perdure.core.clock import seconds, stamp
-from perdure.core.state import Attached, Queued, Session, Turn
-from perdure.runtime.timers import STEP_MAX_S, Ages, Served, Timer, timers
+from perdure.core.state import Attached, Queued, Session
+from perdure.runtime.timers import STEP_MAX_S, Ages, Stopwatch, Timer, timers
 
 START_S = 1_800_000_000.0
 HOUR_S = 3600.0
@@ -87,27 +87,11 @@ def test_only_a_usage_limit_looks_at_the_wall_clock() -> None:
     assert ages.left_s("s", timer, START_S + HOUR_S, 1.0) == 0
 
 
-def test_a_turn_is_served_while_it_is_looked_at_and_does_not_wait() -> None:
-    served = Served()
-    assert served.look(1, 100.0, waits=False) == 0
-    assert served.look(1, 101.0, waits=False) == 1
-    assert served.look(1, 111.0, waits=True) == 1
-    assert served.look(1, 112.0, waits=False) == 2
-    assert served.look(1, 112.0 + HOUR_S, waits=False) == 2 + STEP_MAX_S
-    assert served.look(2, 113.0 + HOUR_S, waits=False) == 0
-
-
-def a_turn(**given: object) -> Turn:
-    return Turn(turn=3, run_id="r", message_id="m", agent="a", started_at=stamp(START_S), **given)  # type: ignore[arg-type]
-
-
-def test_after_a_restart_a_turn_was_served_up_to_its_last_event() -> None:
-    served = Served.before(a_turn(paused_ms=20_000), stamp(START_S + 90), 600)
-    assert served.look(3, 5.0, waits=False) == pytest.approx(70)
-    waiting = Served.before(a_turn(paused_since=stamp(START_S + 30)), stamp(START_S + 90), 600)
-    assert waiting.look(3, 5.0, waits=True) == pytest.approx(30)
-
-
-@pytest.mark.parametrize("last_s", [-10 * HOUR_S, 10 * HOUR_S])
-def test_what_can_not_have_been_served_is_not_counted(last_s: float) -> None:
-    assert Served.before(a_turn(), stamp(START_S + last_s), 600).look(3, 5.0, waits=False) == 0
+def test_a_stopwatch_counts_while_it_is_looked_at() -> None:
+    watch = Stopwatch()
+    assert watch.look(1, 100.0) == 0
+    assert watch.look(1, 101.0) == 1
+    assert watch.look(1, 111.0, counts=False) == 1
+    assert watch.look(1, 112.0) == 2
+    assert watch.look(1, 112.0 + HOUR_S) == 2 + STEP_MAX_S
+    assert watch.look(2, 113.0 + HOUR_S) == 0

@@ -365,7 +365,7 @@ class HistoryShortened(Event, tag="history_shortened"):
 
 
 class WaitingUntil(Event, tag="waiting_until"):
-    """Nothing can go on before this time (a usage limit), or before a slot is free (`slots_full`); null: it can again."""
+    """Nothing goes on before this time (a usage limit), or before a slot is free (`slots_full`); null: it can again."""
 
     until: str | None
     reason: str

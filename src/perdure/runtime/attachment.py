@@ -47,7 +47,6 @@ class Attachment:
         self.phase: Phase = "launching"
         self.prompt_mark: tuple[int, int] | None = None
         """(turn, size of `in` before its prompt was written) of the last prompt, while this server knows it."""
-        self._unanswered: tuple[int, float] | None = None
         """(turn, the time) when a prompt was first seen to be without an answer."""
         self.behind: tuple[int, float] | None = None
         """(the size of the output, the time) when it was first asked whether all of it was read."""
@@ -126,16 +125,12 @@ class Attachment:
         self.behind = None
         return True
 
-    def unanswered_s(self, now: float) -> float:
-        """For how long, as far as this was asked, the agent has shown nothing of the prompt that it was given."""
-        turn = self.conversation.unanswered
-        if turn is None or self.launch is None or self.launch.out_size() > self._framer.position:
-            # It may have written what we have not read yet.
-            self._unanswered = None if turn is None else self._unanswered
-            return 0.0
-        if self._unanswered is None or self._unanswered[0] != turn:
-            self._unanswered = (turn, now)
-        return now - self._unanswered[1]
+    def has_unread(self) -> bool:
+        """Whether the agent has written what we have not read yet: it must not be taken for silent."""
+        try:
+            return self.launch is not None and self.launch.out_size() > self._framer.position
+        except FileNotFoundError:
+            return False  # its runner looks after a file that is gone
 
     @property
     def key(self) -> tuple[str, str]:

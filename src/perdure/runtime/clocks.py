@@ -17,10 +17,10 @@ from perdure.core import commands as cmd
 from perdure.core.clock import stamp
 from perdure.core.errors import UNREADABLE, Refused, StoreError
 from perdure.core.observe import FALLBACK_DRIVERS
-from perdure.core.state import Session
+from perdure.core.state import Session, Turn
 from perdure.runtime import processes
 from perdure.runtime.log import Journal
-from perdure.runtime.timers import Ages, Served, Timer, timers
+from perdure.runtime.timers import Ages, Stopwatch, Timer, timers
 from perdure.stores.base import Found
 
 if TYPE_CHECKING:
@@ -36,13 +36,20 @@ EVICT_AFTER_S = 30.0
 GO_ON = "Go on: the usage limit has reset."
 
 
+class _Watches:
+    """Of the running turn of one session: how long it is worked on, silent, and without a sign that it has begun."""
+
+    def __init__(self) -> None:
+        self.turn, self.quiet, self.unanswered = Stopwatch(), Stopwatch(), Stopwatch()
+
+
 class Clocks:
     def __init__(self, host: "Host") -> None:
         self._host = host
         self._task: asyncio.Task[None] | None = None
         self._ticks = 0
         self._ages = Ages()
-        self._served: dict[str, Served] = {}
+        self._watches: dict[str, _Watches] = {}
         self._due: dict[str, list[Timer]] = {}
         """Idle sessions, and what will happen to them."""
 
@@ -50,9 +57,6 @@ class Clocks:
         for runner in self._host.runners.values():
             state = runner.journal.state
             self._note(state)
-            if state.working and state.turn is not None:
-                limits = self._limits(state)
-                self._served[state.id] = Served.before(state.turn, runner.journal.happened_at, limits.turn_timeout_s)
         async for found in self._host.found(status="running", state="idle"):
             await self._guarded(self._note_found(found))
         self._host.log.wakeups.listen(self._changed)
@@ -104,7 +108,7 @@ class Clocks:
             await self._guarded(self._at_last(session_id))
         if self._ticks % FORGET_TICKS == 0:
             self._ages.keep({*host.runners, *self._due})
-            self._served = {key: served for key, served in self._served.items() if key in host.runners}
+            self._watches = {key: watches for key, watches in self._watches.items() if key in host.runners}
         host.log.evict(EVICT_AFTER_S)
 
     def _limits(self, state: Session) -> Limits:
@@ -122,12 +126,12 @@ class Clocks:
             (self._ages.left_s(state.id, timer, now, steady), timer.name, timer.then) for timer in timers(state, limits)
         ]
         turn = state.turn
-        if state.phase == "working" and turn is not None and not state.prompts:
+        runner = self._host.runners.get(state.id)
+        if state.phase == "working" and turn is not None and not state.prompts and runner is not None:
+            served_s, quiet_s = self._look_at_turn(runner, turn, steady)
             if limits.turn_timeout_s:
-                served_s = self._served.setdefault(state.id, Served()).look(turn.turn, steady, waits=False)
                 found.append((limits.turn_timeout_s - served_s, "turn_timeout", "abort"))
             if limits.silence_s and not turn.open_tools:
-                quiet_s = steady - journal.last_event_s
                 found.append((limits.silence_s - quiet_s, "silence", limits.on_silence or "report"))
         shown = []
         for left_s, name, then in sorted(found):
@@ -153,7 +157,7 @@ class Clocks:
         state, turn = journal.state, journal.state.turn
         if turn is None:
             return
-        served_s = self._served.setdefault(state.id, Served()).look(turn.turn, steady, waits=bool(state.prompts))
+        served_s, quiet_s = self._look_at_turn(runner, turn, steady)
         if state.prompts:
             return
         if limits.turn_timeout_s and served_s >= limits.turn_timeout_s:
@@ -163,11 +167,21 @@ class Clocks:
         if self._is_stuck(runner, steady):
             runner.kill("stuck")
             return
-        quiet_since = max(journal.last_event_s, runner.silence_reported_s)
-        if limits.silence_s and not turn.open_tools and steady - quiet_since >= limits.silence_s:
+        if limits.silence_s and not turn.open_tools and quiet_s >= limits.silence_s:
             runner.silence_reported_s = steady
             expired = cmd.ExpireTurnClock("silence", turn.turn, limits.silence_s, limits.on_silence == "abort")
             await self._host.command(journal, expired, quietly=True)
+
+    def _look_at_turn(self, runner: "Runner", turn: Turn, steady: float) -> tuple[float, float]:
+        """How long the turn has been worked on and how long it is silent, without the time in which it waits for a
+        person; while a tool runs it is not silent either."""
+        state, attachment = runner.journal.state, runner.attachment
+        watches = self._watches.setdefault(state.id, _Watches())
+        served_s = watches.turn.look(turn.turn, steady, counts=not state.prompts)
+        since = max(runner.journal.last_event_s, runner.silence_reported_s)
+        has_unread = attachment is not None and attachment.has_unread()
+        is_silent = not (state.prompts or turn.open_tools or has_unread)
+        return served_s, watches.quiet.look((turn.turn, since), steady, counts=is_silent)
 
     def _is_stuck(self, runner: "Runner", steady: float) -> bool:
         """A streaming process answers every message at once with a line that begins its turn, however slow its model
@@ -175,7 +189,10 @@ class Clocks:
         state, attachment, limit_s = runner.journal.state, runner.attachment, self._host.settings.stuck_s
         if attachment is None or state.attached is None or not state.attached.opened or not limit_s:
             return False
-        return state.attached.driver in FALLBACK_DRIVERS and attachment.unanswered_s(steady) >= limit_s
+        asked = (attachment.launch_id, attachment.conversation.unanswered)
+        waits = asked[1] is not None and not attachment.has_unread()
+        unanswered_s = self._watches.setdefault(state.id, _Watches()).unanswered.look(asked, steady, counts=waits)
+        return waits and state.attached.driver in FALLBACK_DRIVERS and unanswered_s >= limit_s
 
     def _watch_memory(self, runner: "Runner", limit_mb: int) -> None:
         attachment = runner.attachment

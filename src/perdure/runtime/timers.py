@@ -3,12 +3,12 @@
 Above: clocks.py, which looks once a second, and `explain`, which says it in advance. Below: settings and state.
 
 Durations are measured with the steady clock, which nobody can set and which stops while the machine sleeps. A running
-turn counts the time it was served. Idle and lifetime begin at a stored moment of the wall clock, whose age is taken
-once, when it is first seen; from then on the steady clock counts. So neither a step of the wall clock nor a sleep
+turn counts the time it was served by this server. Idle and lifetime begin at a stored moment of the wall clock, whose
+age is taken once, when it is first seen; from then on the steady clock counts. So neither a step of the wall clock nor a sleep
 stops a turn, ends a session or keeps it for ever. Only a usage limit resets at a moment of the wall clock.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from typing import Literal
 
 from msgspec import Struct
@@ -16,9 +16,9 @@ from msgspec import Struct
 from perdure.config import Limits
 from perdure.core.clock import seconds
 from perdure.core.slots import SLOTS_FULL
-from perdure.core.state import Session, Turn
+from perdure.core.state import Session
 
-STEP_MAX_S = 10.0
+STEP_MAX_S = 3.0
 """Between two looks, a second apart: what exceeds it was a stopped process or machine and not time served."""
 
 
@@ -85,27 +85,21 @@ class Ages:
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] in sessions}
 
 
-class Served:
-    """How long the running turn of a session has been worked on, without the time in which it waited for a person."""
+class Stopwatch:
+    """How long something has lasted, as far as it was looked at: time in which this server or the machine was stopped
+    is not served, and what was before a restart is not known."""
 
-    def __init__(self, turn: int = 0, served_s: float = 0.0) -> None:
-        self._turn = turn
-        self._served_s = served_s
+    def __init__(self) -> None:
+        self._of: Hashable = None
+        self._passed_s = 0.0
         self._looked: float | None = None
 
-    def look(self, turn: int, steady: float, *, waits: bool) -> float:
-        """The time served so far. `waits`: it does not count now."""
-        if turn != self._turn:
-            self._turn, self._served_s, self._looked = turn, 0.0, None
-        if self._looked is not None and not waits:
-            self._served_s += min(steady - self._looked, STEP_MAX_S)
+    def look(self, of: Hashable, steady: float, *, counts: bool = True) -> float:
+        """The time that has passed `of` this thing; of another one it begins at nothing. If it does not count now, the
+        time since the last look is left out."""
+        if of != self._of:
+            self._of, self._passed_s, self._looked = of, 0.0, None
+        if self._looked is not None and counts:
+            self._passed_s += min(steady - self._looked, STEP_MAX_S)
         self._looked = steady
-        return self._served_s
-
-    @classmethod
-    def before(cls, turn: Turn, last_event_at: str, limit_s: float | None) -> "Served":
-        """Of a turn that an earlier server began: up to its last stored event. More than the limit can't be, as that
-        server would have stopped it: then the wall clock was set meanwhile, and nothing is known."""
-        ended_s = seconds(turn.paused_since or last_event_at)
-        served_s = ended_s - seconds(turn.started_at) - turn.paused_ms / 1000
-        return cls(turn.turn, served_s if 0 <= served_s < (limit_s or 0) else 0.0)
+        return self._passed_s

@@ -14,6 +14,34 @@ Make = Callable[..., LocalServer]
 HOURS_10_S = 36_000.0
 
 
+def stop_for(server: LocalServer, stopped_s: float) -> None:
+    """As if the process had been stopped for so long, with its agents; then its clocks are looked at twice."""
+    log, clocks = server.server.log, server.server.host.clocks
+    steady: Callable[[], float] = log.steady
+
+    def later() -> float:
+        return steady() + stopped_s
+
+    server.ask(lambda: setattr(log, "steady", later))
+    before = server.ask(lambda: clocks._ticks)
+    eventually(lambda: server.ask(lambda: clocks._ticks) >= before + 2, "the clocks were looked at")
+
+
+def test_a_turn_is_not_stopped_because_its_server_was_stopped(make_server: Make) -> None:
+    server = make_server()
+    limits = {"turn_timeout_s": 60, "silence_s": 60, "on_silence": "abort"}
+    silent = server.create(limits=limits, message="hang")
+    tools = server.create(limits=limits, message="permit Deploy\nhang")
+    prompt = server.prompt(tools)
+    for _ in range(5):
+        stop_for(server, HOURS_10_S)
+    server.post(f"/api/sessions/{tools}/prompts/{prompt['prompt_id']}", {"option_id": "allow_once"}, expect=200)
+    stop_for(server, HOURS_10_S)
+    assert [server.session(one)["state"] for one in (silent, tools)] == ["processing", "processing"]
+    timers = server.get(f"/api/sessions/{silent}/explain")["timers"]
+    assert all(timer["in_s"] > 5 for timer in timers), timers
+
+
 def set_clock(server: LocalServer, by_s: float) -> None:
     """What the server takes for the time of day from now on; and wait until its clocks were looked at twice."""
     log, clocks = server.server.log, server.server.host.clocks
