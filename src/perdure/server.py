@@ -107,9 +107,8 @@ class Server:
             await self._take_up(agents, install_id)
             self.hub.start()
             await self._serve(listener)
-            self.directory.write(
-                "server.json", json.dumps({"url": self.url, "pid": os.getpid(), "version": __version__}) + "\n"
-            )
+            noted = {"url": self.url, "pid": os.getpid(), "version": __version__}
+            self.directory.write("server.json", json.dumps(noted | {"control_groups": self.host.groups.note()}) + "\n")
         except BaseException as error:
             await self._undo(listener)
             if isinstance(error, DataError):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from perdure.drivers import jsonrpc
 from perdure.drivers.acp.faults import prompt_fault
-from perdure.drivers.sentences import NO_REASON, SENTENCE_CHARS, plain, reset_after_s, said
+from perdure.drivers.sentences import NO_REASON, SENTENCE_CHARS, plain, reset_after_s, reset_at, said
 
 QUOTA = {
     "error": {
@@ -110,6 +110,28 @@ def test_what_says_no_more_than_the_sentence_is_not_kept_twice() -> None:
 )
 def test_when_an_allowance_comes_back_is_read_from_the_words(text: str, after_s: float | None) -> None:
     assert reset_after_s(text) == (None if after_s is None else pytest.approx(after_s))
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("usage limit reached|1767225600", 1_767_225_600),
+        ("usage limit reached|1767225600000", 1_767_225_600),
+        ('{"error": {"type": "usage_limit_reached", "resets_at": 1767600000}}', 1_767_600_000),
+        (json.dumps(json.dumps({"resets_at": 1767600000})), 1_767_600_000),
+        ("Your limit resets at 2026-01-05T10:00:00Z.", 1_767_607_200),
+        ('{"resetsAt": "2026-01-05T11:00:00+01:00"}', 1_767_607_200),
+        ("Try again at 2026-01-05 10:00:00.5+00:00", 1_767_607_200.5),
+        ("resets at 2026-13-45T10:00:00Z", None),
+        ("resets at 2026-01-05T10:00:00", None),
+        ("resets 3pm (Europe/Berlin)", None),
+        ("it broke at 2026-01-05T10:00:00Z", None),
+    ],
+)
+def test_a_moment_that_means_the_same_everywhere_is_read(text: str, moment: float | None) -> None:
+    assert reset_at(text) == moment
+    fault = prompt_fault(failed({"code": 429, "message": text}))
+    assert (fault.retry_at, fault.retry_after_s) == (moment, None)
 
 
 def test_a_limit_is_told_apart_from_a_session_that_is_too_long() -> None:

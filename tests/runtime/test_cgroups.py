@@ -1,5 +1,6 @@
 """Control groups: where they can be made, whose a process is, and that a daemon can't hide from its launch in them."""
 
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -58,13 +59,15 @@ async def daemon_of(followed: Followed) -> int:
 
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_daemon_with_an_empty_environment_is_ended_after_its_keeper_was_killed(
-    launches: Launches, version: int
+@pytest.mark.parametrize("environment", ["{}", "{'PERDURE_LAUNCH': 'nobody'}"])
+async def test_a_daemon_with_an_empty_or_forged_environment_is_ended_after_its_keeper_was_killed(
+    launches: Launches, version: int, environment: str
 ) -> None:
-    launch = launches.create(python(WITH_DAEMON), group_in=place(version))
+    program = WITH_DAEMON.replace("code], {})", f"code], {environment})")
+    launch = launches.create(python(program), group_in=place(version))
     async with Followed(launch) as followed:
         daemon = await daemon_of(followed)
-        assert processes.mark_of(daemon) == launch.launch_id
+        assert launch.launch_id in processes.marks_of(daemon)
         launch.kill_keeper()
         assert await launch.wait_gone(WAIT_S)
         os.kill(daemon, 0)  # the system ends only the agent with its keeper
@@ -92,7 +95,7 @@ async def test_without_a_group_such_a_daemon_is_not_found(launches: Launches) ->
     async with Followed(launches.create(python(WITH_DAEMON))) as followed:
         daemon = await daemon_of(followed)
         try:
-            assert processes.mark_of(daemon) is None
+            assert processes.marks_of(daemon) == set()
         finally:
             os.kill(daemon, signal.SIGKILL)
 
@@ -131,15 +134,28 @@ def test_without_rights_there_are_no_groups_and_doctor_says_what_that_means() ->
         os.setuid(NOBODY)
         groups = ControlGroups()
         groups.start()
-        found = next(one for one in check_keeper() if one.about == "control groups")
+        found = next(one for one in check_keeper(Path("/nowhere")) if one.about == "control groups")
         os.write(writing, f"{groups.make('x-1')} {found.level} {found.what}".encode())
         os._exit(0)
     os.close(writing)
     with open(reading) as said:
         told = said.read()
     os.waitpid(child, 0)
-    assert told.startswith("None warning can't be used from here (")
+    assert told.startswith("None warning can't be used (")
     assert "Permission denied" in told and "Delegate=yes" in told
+
+
+@pytest.mark.needs("linux")
+def test_doctor_says_what_the_server_has_found_not_what_its_own_shell_could_do(tmp_path: Path) -> None:
+    def said(note: dict[str, object]) -> str:
+        (tmp_path / "server.json").write_text(json.dumps({"control_groups": note}))
+        found = next(one for one in check_keeper(tmp_path) if one.about == "control groups")
+        return f"{found.level} {found.what}"
+
+    assert said({"folder": "/groups/of/the/service", "version": 2, "reason": ""}).startswith("ok version 2, /groups/of")
+    assert said({"folder": None, "version": None, "reason": "no rights"}).startswith(
+        "warning can't be used (no rights)"
+    )
 
 
 def test_a_launch_removes_no_group_but_its_own(tmp_path: Path) -> None:

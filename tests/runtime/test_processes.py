@@ -119,14 +119,14 @@ def test_a_pid_that_changes_hands_between_the_look_and_the_signal_is_not_hit(
         process.stdout.readline()
         by_number: list[int] = []
 
-        def mark_of_the_dying(pid: int) -> str | None:
-            found = read_mark(pid)
+        def marks_of_the_dying(pid: int) -> set[str]:
+            found = read_marks(pid)
             really_kill(pid, signal.SIGKILL)
             process.wait()
             return found
 
-        read_mark, really_kill = processes.mark_of, os.kill
-        monkeypatch.setattr(processes, "mark_of", mark_of_the_dying)
+        read_marks, really_kill = processes.marks_of, os.kill
+        monkeypatch.setattr(processes, "marks_of", marks_of_the_dying)
         monkeypatch.setattr(os, "kill", lambda pid, number: by_number.append(number))
         assert not processes.signal_marked(process.pid, launch_id, signal.SIGTERM)
         assert by_number == []

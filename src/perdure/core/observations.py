@@ -73,7 +73,7 @@ class TurnFinished(Struct, frozen=True):
     """The agent was given the message, and its native session may not hold it as it was, all the same."""
     cost_usd: float | None = None
     input_bytes: int = 0
-    retry_at: int | None = None
+    retry_at: float | None = None
     """When it makes sense to try again (a usage limit resets), in seconds since 1970."""
     retry_after_s: float | None = None
     """The same, counted from now."""

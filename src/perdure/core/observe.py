@@ -33,6 +33,8 @@ ANY_TIME = (ev.Usage, ev.Config, ev.Title, ev.System)
 FALLBACK_DRIVERS = {"claude-stream": "claude-resume"}
 UNKNOWN_RESET_S = 3600
 """How long a session waits for a limit of which nobody knows when it resets."""
+LATEST_RESET_S = 31 * 24 * 3600
+"""A moment that is later than this was misread."""
 SHORTER_TRIES = 3
 AGENTS_OWN = 0
 """The turn of what an agent does that nobody asked for."""
@@ -262,6 +264,8 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
     if fact.leaves:
         detach(decision, "turn_over")
     retry_at: float | None = fact.retry_at
+    if retry_at is not None and retry_at - seconds(decision.world.now) > LATEST_RESET_S:
+        retry_at = None
     if retry_at is None and (fact.retry_after_s is not None or fact.error_code == "usage_limit"):
         after_s = fact.retry_after_s if fact.retry_after_s is not None else UNKNOWN_RESET_S
         retry_at = seconds(decision.world.now) + after_s

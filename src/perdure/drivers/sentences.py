@@ -7,6 +7,7 @@ that is given as a duration stays one.
 
 import json
 import re
+from datetime import datetime
 from typing import Any, NamedTuple
 
 NO_REASON = "The agent gave no reason"
@@ -31,6 +32,14 @@ _AFTER = re.compile(
 _DELAY = re.compile(
     r"""(?:retryDelay|retry_after|resets_in_s|resets_in_seconds)\\*["']?\s*:\s*\\*["']?(\d+(?:\.\d+)?)"""
 )
+_RESET_NUMBER = re.compile(r"""\|(\d{9,13})\b|resets?_?at\\*["']?\s*:\s*\\*["']?(\d{9,13})(?![\d-])""", re.IGNORECASE)
+_RESET_WRITTEN = re.compile(
+    r"""(?:resets?|available|try again|retry|until)(?:[_ ]?at| on| after)?\\*["']?\s*:?\s*\\*["']?"""
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:?\d\d))",
+    re.IGNORECASE,
+)
+LAST_SECOND = 10**11
+"""A larger number of seconds is one of milliseconds."""
 _SECONDS = {"m": 60.0, "d": 86400.0, "h": 3600.0, "s": 1.0}
 
 
@@ -104,6 +113,22 @@ def reset_after_s(text: str) -> float | None:
             return None
         total = float(delay[1])
     return total if total <= RESET_MAX_S else None
+
+
+def reset_at(text: str) -> float | None:
+    """The moment at which an allowance comes back, in seconds since 1970, if the text names one that means the same
+    everywhere."""
+    number = _RESET_NUMBER.search(text)
+    if number is not None:
+        moment = float(number[1] or number[2])
+        return moment / 1000 if moment > LAST_SECOND else moment
+    written = _RESET_WRITTEN.search(text)
+    if written is None:
+        return None
+    try:
+        return datetime.fromisoformat(written[1].replace("Z", "+00:00").replace("z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _unit_s(unit: str) -> float:

@@ -4,20 +4,24 @@ Above: the host makes and sweeps them, a launch that is over removes its own; pr
 `perdure doctor` says whether they can be had. Below: the cgroup file system, version 2, or any writable hierarchy of
 version 1. Only membership is used: no controller is turned on, and nothing is limited.
 
-A process carries its mark in its environment, which it can clear, and has a parent, which it can leave. It can't leave
-its group. The group of a launch is called after it, below the group that the server is in: so its members are seen in
-/proc, whatever hierarchy that is. Where groups can't be made, marks and parents are all there is.
+A process carries its mark in its environment, which it can clear, and has a parent, which it can leave. Its group it
+leaves only on purpose. The group of a launch is called after it, below the group that the server is in: so its members
+are seen in /proc, whatever hierarchy that is. Where groups can't be made, marks and parents are all there is. It finds
+what an agent forgets; it is no fence: one that may write to the group above can put itself there.
 """
 
 import contextlib
 import json
+import logging
 import os
 import re
 import subprocess
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "perdure-"
 MEMBERS = "cgroup.procs"
@@ -154,9 +158,15 @@ class ControlGroups:
 
     def __init__(self) -> None:
         self._base: Base | None = None
+        self._reason = ""
 
     def start(self) -> None:
-        self._base, _ = find()
+        self._base, self._reason = find()
+
+    def note(self) -> dict[str, Any]:
+        """Where they are, or why they can't be made: for `perdure doctor`, whose own place may be another one."""
+        folder = str(self._base.folder) if self._base is not None else None
+        return {"folder": folder, "version": self._base.version if self._base else None, "reason": self._reason}
 
     def make(self, launch_id: str) -> str | None:
         """A group for a launch; None where there are none."""
@@ -165,7 +175,8 @@ class ControlGroups:
         group = self._base.folder / f"{PREFIX}{launch_id}"
         try:
             group.mkdir(exist_ok=True)
-        except OSError:
+        except OSError as error:
+            logger.warning("launch %s has no control group: %s", launch_id, error)
             return None
         return str(group)
 

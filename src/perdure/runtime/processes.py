@@ -45,24 +45,24 @@ def can_see_marks() -> bool:
     return (_PROC / "self" / "environ").exists()
 
 
-def mark_of(pid: int) -> str | None:
-    """The launch that a living process belongs to, by its environment or by its control group."""
+def marks_of(pid: int) -> set[str]:
+    """The launches that a living process belongs to: by its environment, and by its control group. Either is enough:
+    a process can write what it likes into its environment."""
     try:
         environ = b"\0" + (_PROC / str(pid) / "environ").read_bytes()
-        start = environ.find(_MARK_BYTES)
-        if start >= 0:
-            return os.fsdecode(environ[start + len(_MARK_BYTES) :].split(b"\0", 1)[0])
-        return launch_in((_PROC / str(pid) / "cgroup").read_bytes())
+        member_of = launch_in((_PROC / str(pid) / "cgroup").read_bytes())
     except OSError:
-        return None
+        return set()
+    start = environ.find(_MARK_BYTES)
+    found = {os.fsdecode(environ[start + len(_MARK_BYTES) :].split(b"\0", 1)[0])} if start >= 0 else set()
+    return found | {member_of} if member_of is not None else found
 
 
 def marked_all() -> dict[str, list[int]]:
     """Every marked process of this user, by launch: one look through /proc."""
     found: dict[str, list[int]] = {}
     for pid in _own_pids():
-        launch_id = mark_of(pid)
-        if launch_id is not None:
+        for launch_id in marks_of(pid):
             found.setdefault(launch_id, []).append(pid)
     return found
 
@@ -78,7 +78,7 @@ def signal_marked(pid: int, launch_id: str, number: int) -> bool:
     """
     pin = _pin(pid)
     try:
-        if mark_of(pid) != launch_id:
+        if launch_id not in marks_of(pid):
             return False
         if pin is None:
             os.kill(pid, number)
@@ -164,7 +164,7 @@ async def _signal_all(launch_ids: set[str], number: int) -> dict[int, str]:
 
 async def _wait_gone(pids: dict[int, str], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
-    while any(mark_of(pid) == launch_id for pid, launch_id in pids.items()):
+    while any(launch_id in marks_of(pid) for pid, launch_id in pids.items()):
         if time.monotonic() >= deadline:
             return
         await asyncio.sleep(LOOK_AGAIN_S)

@@ -4,8 +4,8 @@ Above: clocks.py, which looks once a second, and `explain`, which says it in adv
 
 Durations are measured with the steady clock, which nobody can set and which stops while the machine sleeps. A running
 turn counts the time it was served by this server. Idle and lifetime begin at a stored moment of the wall clock, whose
-age is taken once, when it is first seen; from then on the steady clock counts. So neither a step of the wall clock nor a sleep
-stops a turn, ends a session or keeps it for ever. Only a usage limit resets at a moment of the wall clock.
+age is taken once, when it is first seen; from then on the steady clock counts. So neither a step of the wall clock nor
+a sleep stops a turn, ends a session or keeps it for ever. Only a usage limit resets at a moment of the wall clock.
 """
 
 from collections.abc import Collection, Hashable

@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from perdure.drivers.jsonrpc import NEEDS_LOGIN, RESOURCE_NOT_FOUND, Failure
-from perdure.drivers.sentences import reset_after_s
+from perdure.drivers.sentences import reset_after_s, reset_at
 
 TOO_MANY_REQUESTS = 429
 
@@ -55,6 +55,7 @@ class Fault(NamedTuple):
     code: str
     poisoned: bool = False
     retry_after_s: float | None = None
+    retry_at: float | None = None
 
 
 def prompt_fault(failure: Failure) -> Fault:
@@ -68,7 +69,12 @@ def prompt_fault(failure: Failure) -> Fault:
     if failure.code == RESOURCE_NOT_FOUND or _FORGOTTEN.search(text):
         return Fault("session_lost", poisoned=True)
     if _LIMIT.search(text):
-        return Fault("usage_limit", retry_after_s=reset_after_s(f"{text} {failure.raw}"))
+        return _until_reset("usage_limit", f"{text} {failure.raw}")
     if failure.code == TOO_MANY_REQUESTS or _TOO_FAST.search(text):
-        return Fault("rate_limited", retry_after_s=reset_after_s(f"{text} {failure.raw}"))
+        return _until_reset("rate_limited", f"{text} {failure.raw}")
     return Fault("agent_error")
+
+
+def _until_reset(code: str, text: str) -> Fault:
+    after_s = reset_after_s(text)
+    return Fault(code, retry_after_s=after_s, retry_at=reset_at(text) if after_s is None else None)

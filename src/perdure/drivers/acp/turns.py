@@ -114,6 +114,7 @@ class Turns:
             fault.poisoned,
             detail=failure.raw if failure.raw != failure.sentence else None,
             retry_after_s=fault.retry_after_s,
+            retry_at=fault.retry_at,
         )
 
     def finish(
@@ -125,6 +126,7 @@ class Turns:
         broken: bool = False,
         detail: str | None = None,
         retry_after_s: float | None = None,
+        retry_at: float | None = None,
     ) -> None:
         """`broken`: nobody knows what the process does now, and what its session holds."""
         state, running = self._state, self._state.running
@@ -145,6 +147,7 @@ class Turns:
                 error_message=message,
                 error_detail=detail,
                 retry_after_s=retry_after_s,
+                retry_at=retry_at,
                 poisoned=poisoned,
                 forgotten=broken or (stop_reason == "cancelled" and self._unsure(running)),
                 leaves=broken,

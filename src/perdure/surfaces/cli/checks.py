@@ -5,6 +5,7 @@ again. A finding that is not ok says what to do.
 """
 
 import ctypes
+import json
 import os
 import shutil
 import signal
@@ -152,7 +153,7 @@ def check_token(data: Path) -> Iterator[Finding]:
         yield Finding("ok", "token", f"mode {mode:04o}")
 
 
-def check_keeper() -> Iterator[Finding]:
+def check_keeper(data: Path) -> Iterator[Finding]:
     """Which guarantees hold here: that a turn outlives the server, and that no process outlives its keeper."""
     if sys.platform != "linux":
         what = "this system has neither subreaper nor death signal; stray processes are found by the process tree only"
@@ -168,18 +169,22 @@ def check_keeper() -> Iterator[Finding]:
             yield Finding("ok", about, what)
         else:
             yield Finding("warning", about, f"does not work here, so it does not hold that {what}. Use a newer kernel.")
-    yield _control_groups()
+    yield _control_groups(data)
     yield _init_process()
 
 
-def _control_groups() -> Finding:
-    base, reason = cgroups.find()
+def _control_groups(data: Path) -> Finding:
+    """As the server has found them, which may run elsewhere than this command; else as they are here."""
+    try:
+        noted = json.loads((data / "server.json").read_text())["control_groups"]
+        base = cgroups.Base(Path(noted["folder"]), noted["version"]) if noted["folder"] else None
+        reason = str(noted["reason"])
+    except (OSError, ValueError, KeyError, TypeError):
+        base, reason = cgroups.find()
     if base is not None:
         what = "also what an agent starts with an empty environment and no parent is found after its keeper was killed"
         return Finding("ok", "control groups", f"version {base.version}, {base.folder}; {what}")
-    what = (
-        f"can't be used from here ({reason}), so a process that leaves its parents and clears its environment outlives "
-    )
+    what = f"can't be used ({reason}), so a process that leaves its parents and clears its environment outlives "
     what += "a keeper that is killed. Run the server as a systemd service with Delegate=yes, or as root."
     return Finding("warning", "control groups", what)
 

@@ -53,7 +53,7 @@ def _look(reach: Reach, deep: bool) -> Iterator[Finding]:
     yield from check_sqlite()
     yield from check_store(reach.data, deep)
     yield from check_token(reach.data)
-    yield from check_keeper()
+    yield from check_keeper(reach.data)
     yield from _check_server(reach)
 
 
