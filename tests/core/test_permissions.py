@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.core import events as ev
-from perdure.core.permissions import Rule, answer_by_rule, subject
+from perdure.core.permissions import STRINGS_MAX, Rule, answer_by_rule, subject
 from tests.core.stage import ALLOW, REJECT, prompt
 
 ALWAYS = ev.PromptOption("always", "Always", "allow_always")
@@ -116,3 +116,101 @@ def test_a_pattern_may_name_the_operators_that_it_allows() -> None:
 def test_a_denial_finds_what_it_is_about_wherever_the_input_says_it(given: Any) -> None:
     rules = [Rule("*", "rm *", "deny"), Rule("*", "*", "allow")]
     assert answered(rules, tool="run", input=given) == "no"
+
+
+@pytest.mark.parametrize("given", [["rm", 1], ["rm", None, {"a": ["b"]}], {"args": [["rm", True]]}])
+def test_a_list_is_one_line_whatever_its_parts_are(given: Any) -> None:
+    rules = [Rule("*", "rm *", "deny"), Rule("*", "*", "allow")]
+    assert answered(rules, tool="run", input=given) == "no"
+
+
+VAST = {"command": "rm -rf /", "junk": ["x"] * (STRINGS_MAX + 1)}
+
+
+@given(st.permutations(["command", "junk", "more"]))
+def test_an_input_that_is_too_long_to_be_searched_is_held_back(order: list[str]) -> None:
+    given = {**VAST, "more": {"a": ["y"]}}
+    given = {name: given[name] for name in order}
+    for pattern in ("rm *", "nothing like it"):
+        assert answered([Rule("Bash", pattern, "deny"), Rule("Bash", "*", "allow")], input=given) == "no"
+        assert answered([Rule("Bash", pattern, "ask"), Rule("Bash", "*", "allow")], input=given) is None
+    assert answered([Rule("Read", "*", "deny"), Rule("Bash", "*", "allow")], input=given) == "yes"
+
+
+def test_an_input_that_is_just_short_enough_is_searched() -> None:
+    given = {"command": "ls", "junk": {str(number): "x" for number in range(STRINGS_MAX - 1)}}
+    assert answered([Rule("Bash", "rm *", "deny"), Rule("Bash", "*", "allow")], input=given) == "yes"
+    assert answered([Rule("Bash", "l?", "deny"), Rule("Bash", "*", "allow")], input=given) == "no"
+
+
+SETS = ["[!;&|]", "[;]", "[!];]", "[];]", "[!]&|;<>`(\n]", "[a-z;]"]
+
+
+@given(
+    st.lists(st.sampled_from([*SETS, "*", "?", "a", "]"]), max_size=4).map("".join),
+    st.text("ab]!", max_size=4),
+    st.sampled_from(";&|\n"),
+    st.text("ab;&|]! \n", max_size=6),
+)
+def test_a_set_of_characters_names_no_operator(end: str, before: str, operator: str, after: str) -> None:
+    command = {"command": f"git {before}{operator}{after}"}
+    assert answered([Rule("Bash", f"git {end}*", "allow")], input=command) is None
+
+
+@pytest.mark.parametrize("pattern", ["git [!;&|]*", "git [!]&;|]*", "git []&;|s]*", "git [s;][t&][|a]*"])
+def test_a_set_that_leaves_operators_out_lets_none_through_by_the_star_after_it(pattern: str) -> None:
+    assert answered([Rule("Bash", pattern, "allow")], input={"command": "git status"}) == "yes"
+    assert answered([Rule("Bash", pattern, "allow")], input={"command": "git status; rm x & y | z"}) is None
+    assert answered([Rule("Bash", pattern, "deny")], input={"command": "git status; rm x & y | z"}) == "no"
+
+
+@pytest.mark.parametrize("pattern", ["git [;*", "git [!;*", "git [];*", "git [!];*"])
+def test_a_bracket_that_is_not_closed_stands_for_itself(pattern: str) -> None:
+    command = pattern.replace("*", " x")
+    assert answered([Rule("Bash", pattern, "allow")], input={"command": command}) == "yes"
+    assert answered([Rule("Bash", pattern, "allow")], input={"command": f"{command}; rm"}) is None
+
+
+STEPS = st.lists(st.sampled_from(["a", "..b", "b..", "...", ".", "", ".."]), max_size=5)
+
+
+@given(STEPS, st.sampled_from(["/", "\\"]))
+def test_a_star_never_stands_for_a_step_up_in_a_path(steps: list[str], slash: str) -> None:
+    expected = "yes" if ".." not in steps else None
+    path = slash.join(["/site", *steps, "x"])
+    for pattern in ("/site*", "/sit[e]*", "/????*"):
+        assert answered([Rule("Read", pattern, "allow")], tool="Read", input={"file_path": path}) == expected
+        assert answered([Rule("run", pattern, "allow")], tool="run", input=path) == expected
+    assert answered([Rule("Read", "*", "allow")], tool="Read", input={"file_path": path}) == "yes"
+    assert answered([Rule("Read", "/site*", "deny")], tool="Read", input={"file_path": path}) == "no"
+
+
+@pytest.mark.parametrize(
+    ("tool", "pattern", "given", "expected"),
+    [
+        ("Read", "../*", {"file_path": "../a"}, "yes"),
+        ("Read", "../*", {"file_path": "../a/.."}, None),
+        ("Read", "*a*", {"file_path": "../a"}, None),
+        ("Read", '*"/site/*', {"file_path": "/site/../etc", "path": "/site/a"}, None),
+        ("Read", '*"a/*', {"file_path": "..", "path": "a/b"}, None),
+        ("fetch", "https://a.example/b/*", {"url": "https://a.example/b/c?d=(1)&e"}, "yes"),
+        ("fetch", "https://a.example/b/*", {"url": "https://a.example/b/../c"}, None),
+        ("fetch", "https://a.example/b/*", {"url": "https://a.example/b/%2E./c"}, None),
+        ("Bash", "git diff *", {"command": "git diff a..b ../c"}, "yes"),
+    ],
+)
+def test_a_pattern_may_name_the_steps_up_that_it_allows(
+    tool: str, pattern: str, given: Any, expected: str | None
+) -> None:
+    assert answered([Rule(tool, pattern, "allow")], tool=tool, input=given) == expected
+
+
+@pytest.mark.parametrize("tool", ["shell", "mcp__shell__run", "other", None])
+def test_a_tool_that_is_not_known_may_be_a_shell(tool: str | None) -> None:
+    git = [Rule("*", "git *", "allow")]
+    assert answered(git, tool=tool, input="git status") == "yes"
+    assert answered(git, tool=tool, input="git status; rm -rf /") is None
+    whole = [Rule("*", '{"command": "git *"}', "allow")]
+    assert answered(whole, tool=tool, input={"command": "git status"}) == "yes"
+    for rest in ("; rm -rf /", "\nrm -rf /", "\rrm -rf /", " | sh"):
+        assert answered(whole, tool=tool, input={"command": f"git status{rest}"}) is None

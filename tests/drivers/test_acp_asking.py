@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perdure.core.events import PendingPrompt, ToolUpdate, ToolUse
+from perdure.core.permissions import Rule, answer_by_rule
 from perdure.drivers.base import AnswerPrompt, CancelTurn, PromptWithdrawn, TurnFinished
-from tests.drivers.acp_peer import OPTIONS, SESSION, Peer, only, tool_call
+from tests.drivers.acp_peer import OPTIONS, SESSION, Peer, only, tool_call, tool_update
 
 CANCELLED = {"outcome": {"outcome": "cancelled"}}
 
@@ -59,6 +62,28 @@ def test_a_permission_that_only_names_its_tool_shows_what_is_known_of_it(peer: P
     asked = peer.asks_permission("abc")
     assert (asked.title, asked.tool, asked.input) == ("make", "execute", {"command": "make"})
     assert not [one for one in peer.seen if isinstance(one, ToolUpdate)]
+
+
+TEXTS = st.sampled_from(["Read", "Bash", "execute", "tool", "", None, 7])
+
+
+@given(st.lists(st.fixed_dictionaries({}, optional={"title": TEXTS, "kind": TEXTS, "name": TEXTS}), max_size=3))
+def test_a_title_never_becomes_the_name_that_rules_go_by(messages: list[dict[str, Any]]) -> None:
+    peer = Peer()
+    peer.open()
+    peer.prompt()
+    for message in messages:
+        peer.updates(tool_update("t1", **message))
+    asked = peer.asks_permission(0)
+    said = {message.get(key) for message in messages for key in ("name", "kind")} & {"Read", "Bash", "execute", "tool"}
+    assert asked.tool in said if said else asked.tool is None
+    assert asked.title
+    for tool in ("Read", "Bash", "execute", "tool"):
+        if tool not in said:
+            assert answer_by_rule([Rule(tool, "*", "allow")], asked) is None
+    # It may hold back all the same.
+    denied = answer_by_rule([Rule(asked.title, "*", "deny"), Rule("*", "*", "allow")], asked)
+    assert denied is not None and denied.kind == "reject_once"
 
 
 def test_prompt_ids_are_the_same_whenever_the_run_is_the_same() -> None:

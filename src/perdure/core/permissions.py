@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -48,12 +49,24 @@ _ACTIONS = {
 """By the tool's name: Claude's, and the kinds that ACP agents report instead of one."""
 _OPERATORS = (";", "&", "|", "<", ">", "`", "$(", "(", "\n", "\r")
 """With these a shell command does more than its first words say."""
+_ESCAPED = ("\\n", "\\r")
+"""The new lines among them, as JSON writes them."""
+_UP = re.compile(r'(?:^|(?<=[/\\"]))(?:\.|%2e){2}(?=$|[/\\"])', re.IGNORECASE)
+"""A step up in a path, also as an address or JSON may write it: what comes before it says nothing then."""
+_SET = re.compile(r"\[!?\]?[^\]]*\]")
+"""A set of characters, as `fnmatch` reads one: a `]` that comes first is part of it."""
 STRINGS_MAX = 1000
+"""An input with more texts is not searched: whatever may hold it back does."""
 
 
 def subject(tool: str | None, tool_input: Any) -> str:
     """What an `allow` rule's pattern is compared with: the field that says what this tool does, if it is a text and
     nothing beside it could mean something else, or else the whole input as JSON."""
+    plain = _plain(tool, tool_input)
+    return json.dumps(tool_input, sort_keys=True, default=str) if plain is None else plain
+
+
+def _plain(tool: str | None, tool_input: Any) -> str | None:
     if isinstance(tool_input, str):
         return tool_input
     action = _ACTIONS.get(tool or "")
@@ -62,18 +75,24 @@ def subject(tool: str | None, tool_input: Any) -> str:
         rest = {name: value for name, value in tool_input.items() if name not in named and name not in action.beside}
         if len(named) == 1 and isinstance(value := tool_input[named[0]], str) and rest in ({}, {"commands": [value]}):
             return value
-    return json.dumps(tool_input, sort_keys=True, default=str)
+    return None
 
 
 def _allows(rule: Rule, tool: str, tool_input: Any) -> bool:
-    """A star alone matches anything. Any other pattern has to name each operator of a shell command: `git *` is not
-    `git status; rm -rf .`, though the star could match that."""
+    """A star alone matches anything. Any other pattern has to name each operator and each step up of a path: `git *` is
+    not `git status; rm -rf .`, and `/srv/*` not `/srv/../etc`, though the star could match that. A tool that is not
+    known may be a shell or take a path."""
     text = subject(tool, tool_input)
     if not fnmatchcase(tool, rule.tool) or not fnmatchcase(text, rule.pattern):
         return False
-    if rule.pattern.strip("*") == "" or _ACTIONS.get(tool) is not _SHELL:
+    if rule.pattern.strip("*") == "":
         return True
-    return all(text.count(operator) == rule.pattern.count(operator) for operator in _OPERATORS)
+    # A set such as `[!;]` names what it leaves out.
+    named, action = _SET.sub("?", rule.pattern), _ACTIONS.get(tool)
+    operators = _OPERATORS if _plain(tool, tool_input) is not None else _OPERATORS + _ESCAPED
+    if action not in (_FILE, _ADDRESS) and any(text.count(one) != named.count(one) for one in operators):
+        return False
+    return action is _SHELL or len(_UP.findall(text)) == len(_UP.findall(named))
 
 
 def _holds_back(rule: Rule, prompt: PendingPrompt) -> bool:
@@ -81,14 +100,17 @@ def _holds_back(rule: Rule, prompt: PendingPrompt) -> bool:
     free text that a model may have written: it can hold a request back, never let one through."""
     if not any(fnmatchcase(name, rule.tool) for name in (prompt.tool or "", prompt.title)):
         return False
-    return any(fnmatchcase(text, rule.pattern) for text in (subject(prompt.tool, prompt.input), *_texts(prompt.input)))
+    texts = _texts(prompt.input)
+    if len(texts) > STRINGS_MAX:
+        return True
+    return any(fnmatchcase(text, rule.pattern) for text in (subject(prompt.tool, prompt.input), *texts))
 
 
 def _texts(value: Any) -> list[str]:
-    """The texts of an input, and lists of texts as one line; of a vast one the first."""
+    """The texts of an input, and its lists as one line each; of a vast one so many that this shows."""
     found: list[str] = []
     left = [value]
-    while left and len(found) < STRINGS_MAX:
+    while left and len(found) <= STRINGS_MAX:
         one = left.pop()
         if isinstance(one, str):
             found.append(one)
@@ -96,8 +118,7 @@ def _texts(value: Any) -> list[str]:
             left += one.values()
         elif isinstance(one, list):
             left += one
-            if one and all(isinstance(part, str) for part in one):
-                found.append(" ".join(one))
+            found.append(" ".join(part if isinstance(part, str) else json.dumps(part, default=str) for part in one))
     return found
 
 

@@ -42,8 +42,8 @@ class Asking:
                 self._out.emit(event)
             tool = running.tools[tool_id]
             given = call.get("rawInput")
-            prompt.title = tool.title or tool.name
-            prompt.tool_id, prompt.tool = tool_id, tool.name
+            prompt.title = tool.title or tool.name or prompt.title
+            prompt.tool_id, prompt.tool = tool_id, tool.name or None
             prompt.input = tool.input if given is None else given
         self._ask(Asked(id, "permission", options=options), prompt)
 

@@ -26,6 +26,8 @@ class Tool(Struct, omit_defaults=True):
     """What is remembered of a call while its turn runs."""
 
     name: str
+    """As the agent names it, or its kind; empty if it gives neither. Never the title, which a model may have written:
+    permission rules go by this."""
     title: str = ""
     status: str = "pending"
     input: Any = None
@@ -71,7 +73,7 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
         use = ToolUse(
             turn=turn,
             tool_id=tool_id,
-            name=tool.name,
+            name=tool.name or tool.title or "tool",
             kind=_string(call, "kind") or "other",
             title=tool.title,
             input=call.get("rawInput"),
@@ -151,6 +153,7 @@ def _progress(tool: Tool, call: dict[str, Any], turn: int, title: str | None = N
 
 
 def _remember(tool: Tool, call: dict[str, Any]) -> None:
+    tool.name = tool.name or _name(call)
     tool.title = _string(call, "title") or tool.title
     given = call.get("rawInput")
     if given is not None and tool.open:
@@ -230,7 +233,7 @@ def _name(call: dict[str, Any]) -> str:
     for name in (call.get("name"), inner, meta.get("tool_name")):
         if isinstance(name, str) and name:
             return name
-    return _string(call, "kind") or _string(call, "title") or "tool"
+    return _string(call, "kind")
 
 
 def parent_of(meta: Any) -> str | None:
