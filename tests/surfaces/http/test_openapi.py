@@ -138,6 +138,28 @@ def test_a_path_says_what_it_takes_and_not_what_others_take(server: LocalServer)
         assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
+def test_every_path_allows_the_methods_that_are_described(server: LocalServer) -> None:
+    for path, operations in document()["paths"].items():
+        described = {method.upper() for method in operations}
+        answer = server.http.request("PUT", re.sub(r"\{\w+\}", "x", path))
+        assert answer.status_code == 405, path
+        assert set(answer.headers["allow"].split(", ")) == described | ({"HEAD"} if "GET" in described else set()), path
+
+
+@pytest.mark.parametrize(
+    ("path", "fits"),
+    [
+        *((path, True) for path in ("/", "/api/events?all=true", "/?", "/a?b\n", "/a%20b/ü", "/a//b")),
+        *((path, False) for path in ("0", "", "//", "//evil.example/a", "api/events", "/a\n", "/\u0000", "?/", " /a")),
+    ],
+)
+def test_the_path_of_a_ticket_is_described_as_it_is_taken(server: LocalServer, path: str, fits: bool) -> None:
+    said = document()["components"]["schemas"]["TicketBody"]["properties"]["path"]
+    # Python's `$` also comes before a last new line; that of JSON Schema does not.
+    assert bool(re.search(said["pattern"].removesuffix("$") + r"\Z", path)) is fits
+    assert server.http.post("/api/tickets", json={"path": path}).status_code == (201 if fits else 400)
+
+
 def test_refusals_of_messages_aborts_and_answers_are_described(make_server: Callable[..., LocalServer]) -> None:
     server = make_server(slots=1)
     ended, idle, busy = (server.create() for _ in range(3))

@@ -42,6 +42,8 @@ Label = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00]*$")
 Labels = Annotated[list[Label], Meta(max_length=50)]
 TitleText = Annotated[str, Meta(max_length=500)]
 PathText = Annotated[str, Meta(min_length=1, max_length=4096, extra_json_schema={"pattern": r"^/[^\u0000]*$"})]
+OPENED = {"pattern": r"^/([^/?\u0000-\u001f\u007f][^?\u0000-\u001f\u007f]*)?(\?[\s\S]*)?$"}
+"""A path of this server, with or without a query. It is looked at later, as the one that its escapes stand for."""
 ConfigValue = str | bool | int | float
 MessageId = Annotated[str, Meta(min_length=1, max_length=200)]
 
@@ -263,7 +265,7 @@ class ProjectChanges(Struct, kw_only=True):
 
 
 class TicketBody(Struct, kw_only=True):
-    path: Annotated[str, Meta(min_length=1, max_length=4_000)]
+    path: Annotated[str, Meta(min_length=1, max_length=4_000, extra_json_schema=OPENED)]
     """What the ticket is for, such as `/api/sessions/ID/events`."""
 
 

@@ -13,7 +13,7 @@ ADDED = "perdure.added_headers"
 """Where a request's scope has headers for its answer; one that goes past the guard adds them itself."""
 METHODS = "GET, HEAD, POST, PATCH, DELETE"
 REQUEST_HEADERS = "Authorization, Cache-Control, Content-Type, If-None-Match, Last-Event-ID, X-Requested-With"
-EXPOSED_HEADERS = b"Allow, Content-Disposition, ETag, WWW-Authenticate"
+EXPOSED_HEADERS = b"Allow, Content-Disposition, ETag, Retry-After, WWW-Authenticate"
 PREFLIGHT_LIFETIME_S = 600
 
 

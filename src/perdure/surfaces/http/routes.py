@@ -64,14 +64,7 @@ OF_A_MESSAGE = (
 ENDPOINTS = [
     Endpoint("GET", "/api/health", handlers.health, "Whether the server is up", answers={200: sh.Health}),
     Endpoint("GET", "/api/agents", handlers.list_agents, "The agents of this server", answers={200: sh.AgentList}),
-    Endpoint(
-        "GET",
-        "/api/agents/{name:path}",
-        handlers.get_agent,
-        "One agent",
-        answers={200: sh.Agent},
-        refusals=("not_found",),
-    ),
+    # Before the agents themselves, whose names may be any.
     Endpoint(
         "POST",
         "/api/agents/reload",
@@ -79,6 +72,14 @@ ENDPOINTS = [
         "Take the agents as perdure.toml names them now",
         answers={200: sh.AgentList},
         refusals=("invalid", "conflict"),
+    ),
+    Endpoint(
+        "GET",
+        "/api/agents/{name:path}",
+        handlers.get_agent,
+        "One agent",
+        answers={200: sh.Agent},
+        refusals=("not_found",),
     ),
     Endpoint(
         "GET",
