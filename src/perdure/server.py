@@ -21,6 +21,7 @@ from perdure.core.errors import StoreDamaged, StoreError, StoreFull
 from perdure.runtime import settings_check
 from perdure.runtime.agents import Agents
 from perdure.runtime.data import DataDirectory, DataError
+from perdure.runtime.filesystem import WORKSPACES
 from perdure.runtime.host import Host
 from perdure.runtime.log import Log
 from perdure.runtime.projects import Projects
@@ -135,12 +136,14 @@ class Server:
 
     async def _take_up(self, agents: Agents, install_id: str) -> None:
         data = self.directory.path
-        projects = Projects(self.store, self.config.projects)
+        projects = Projects(self.store, self.config.projects, data)
         for key, what in (await projects.load()).items():
             self.log.quarantine.add("project", key, None, what)
+        for key, what in settings_check.projects(projects.all(), self.config.projects, agents, data):
+            logger.warning("project %s: %s", key, what)
         self.host = Host(self.log, agents, projects, self.config, data)
         self.host.on_fenced = self.stopped.set
-        self.sessions = Sessions(self.host, data / "workspaces")
+        self.sessions = Sessions(self.host, data / WORKSPACES)
         self.hub = Hub(self.log, self.config.server.replay_limit_events, self.config.server.heartbeat_s)
         self.access = Access(self.token, self.store, install_id)
         await self.access.load()
@@ -152,8 +155,6 @@ class Server:
     def _check_agent(self, agents: Agents) -> None:
         if (problem := settings_check.default_agent(self.config, agents)) is not None:
             raise StartError(problem)
-        for key, what in settings_check.projects(self.config.projects, agents):
-            logger.warning("project %s: %s The server starts without it", key, what)
 
     def _check_token(self) -> None:
         if self._given_token:

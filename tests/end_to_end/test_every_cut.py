@@ -83,7 +83,7 @@ class Stage:
         log = Log(self.store)
         log.generation = await self.store.claim()
         config = Config()
-        projects = Projects(self.store, config.projects)
+        projects = Projects(self.store, config.projects, self.data)
         return Host(log, Agents(config.agents, self.data, None), projects, config, self.data)
 
     async def begin(self, session: str, script: str) -> tuple[Host, Runner]:

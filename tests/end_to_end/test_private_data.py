@@ -117,7 +117,14 @@ def test_no_session_works_in_the_data_directory(lone: LiveServer, tmp_path: Path
         (lone.data / "attachments").mkdir(exist_ok=True)
         answer = lone.post("/api/sessions", {"workdir": str(refused)}, expect=400)
         assert "data directory" in answer["detail"], refused
-    project = lone.post("/api/projects", {"path": str(tmp_path / "link"), "name": "inside"}, expect=201)["id"]
+        answer = lone.post("/api/projects", {"path": str(refused), "name": "inside"}, expect=400)
+        assert "data directory" in answer["detail"], refused
+    (tmp_path / "moved").symlink_to(tmp_path)
+    project = lone.post("/api/projects", {"path": str(tmp_path / "moved"), "name": "moved"}, expect=201)["id"]
+    changed = lone.http.patch(f"/api/projects/{project}", json={"path": str(tmp_path / "link")})
+    assert changed.status_code == 400 and "data directory" in changed.json()["detail"]
+    (tmp_path / "moved").unlink()
+    (tmp_path / "moved").symlink_to(lone.data)
     assert "data directory" in lone.post("/api/sessions", {"project": project}, expect=400)["detail"]
     # The folder that was made for a session may be shared with another one.
     assert lone.session(lone.create(workdir=workspace))["workdir"] == workspace

@@ -42,6 +42,34 @@ def test_a_project_with_a_missing_path_or_an_unknown_agent_is_reported_and_stops
         assert "project sound" not in told
 
 
+def test_a_project_that_was_made_over_the_api_is_looked_at_too(
+    make_server: Callable[..., LiveServer], tmp_path: Path
+) -> None:
+    server = make_server(f"{NO_LIMITS}[agents.left]\ndriver = 'acp'\ncommand = ['none']\n")
+    for name, fields in (("sound", {}), ("gone", {}), ("inside", {}), ("alone", {"agent": "left"})):
+        (tmp_path / name).mkdir()
+        server.post("/api/projects", {"name": name, "path": str(tmp_path / name), **fields}, expect=201)
+    server.stop()
+    (tmp_path / "gone").rmdir()
+    (tmp_path / "inside").rmdir()
+    (tmp_path / "inside").symlink_to(server.data)
+    (server.data / "perdure.toml").write_text(NO_LIMITS)
+    before = doctor(server).stdout
+    server.start()
+    for told in (before, server.errors.read_text(), doctor(server).stdout):
+        missing = f"project gone: its path {str(tmp_path / 'gone')!r} is not a directory. Make it, or set another with"
+        assert f"{missing} PATCH /api/projects/gone. Until then no session can be started in the project." in told
+        assert f"project inside: its path {str(tmp_path / 'inside')!r} is in Perdure's data directory" in told
+        assert "project alone: There is no agent 'left'" in told
+        assert "Choose another on the page, or with PATCH /api/projects/alone." in told
+        assert "project sound" not in told and "perdure.toml. Until" not in told
+    # What it says is true.
+    assert {"alone", "gone", "inside"} < {project["id"] for project in server.get("/api/projects")["projects"]}
+    for project, status in (("gone", 400), ("inside", 400), ("alone", 404)):
+        server.post("/api/sessions", {"project": project}, expect=status)
+    server.create(project="alone", agent="rehearsal")
+
+
 def test_the_doctor_says_what_is_wrong_with_a_broken_configuration(tmp_path: Path) -> None:
     server = LiveServer(tmp_path / "data", "[server]\nslotz = 3\n")
     found = doctor(server)

@@ -33,7 +33,7 @@ async def started(store: SqliteStore, folder: Path) -> tuple[Host, Sessions]:
     await store.open()
     log, config = Log(store), Config()
     log.generation = await store.claim()
-    host = Host(log, Agents(config.agents, folder, None), Projects(store, {}), config, folder)
+    host = Host(log, Agents(config.agents, folder, None), Projects(store, {}, folder), config, folder)
     await host.start("here")
     return host, Sessions(host, folder / "workspaces")
 

@@ -54,7 +54,7 @@ async def sessions(store: HeldStore, tmp_path: Path) -> AsyncIterator[Sessions]:
     log, config = Log(store), Config()
     log.generation = await store.claim()
     agents = Agents(config.agents, tmp_path, None)
-    host = Host(log, agents, Projects(store, config.projects), config, tmp_path)
+    host = Host(log, agents, Projects(store, config.projects, tmp_path), config, tmp_path)
     await host.start("here")
     yield Sessions(host, tmp_path / "workspaces")
     async with asyncio.timeout(WAIT_S):

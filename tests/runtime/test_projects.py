@@ -22,7 +22,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 async def test_projects_of_one_name_that_are_made_at_once_are_all_kept(store: SqliteStore, tmp_path: Path) -> None:
-    projects = Projects(store, {})
+    projects = Projects(store, {}, tmp_path / "data")
     path = str(tmp_path)
     made = await asyncio.gather(*(projects.create(ProjectSettings(path=path, name="Site")) for _ in range(5)))
     assert sorted(made) == ["site", "site-2", "site-3", "site-4", "site-5"]
@@ -30,14 +30,14 @@ async def test_projects_of_one_name_that_are_made_at_once_are_all_kept(store: Sq
 
 
 async def test_changes_that_come_at_once_are_all_kept(store: SqliteStore, tmp_path: Path) -> None:
-    projects = Projects(store, {})
+    projects = Projects(store, {}, tmp_path / "data")
     key = await projects.create(ProjectSettings(path=str(tmp_path), name="Site"))
     await asyncio.gather(
         projects.change(key, {"instructions": "be brief"}),
         projects.change(key, {"kickoff": "hello"}),
         projects.change(key, {"permissions": [{"tool": "Bash", "action": "deny"}]}),
     )
-    again = Projects(store, {})
+    again = Projects(store, {}, tmp_path / "data")
     await again.load()
     for known in (projects, again):
         found = known.find(key)[1]
@@ -46,7 +46,7 @@ async def test_changes_that_come_at_once_are_all_kept(store: SqliteStore, tmp_pa
 
 
 async def test_a_project_that_is_removed_while_it_is_changed_stays_removed(store: SqliteStore, tmp_path: Path) -> None:
-    projects = Projects(store, {})
+    projects = Projects(store, {}, tmp_path / "data")
     key = await projects.create(ProjectSettings(path=str(tmp_path)))
     removed, changed = await asyncio.gather(
         projects.remove(key), projects.change(key, {"kickoff": "hello"}), return_exceptions=True

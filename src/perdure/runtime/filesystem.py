@@ -1,8 +1,9 @@
-"""Whether a directory is safe for our data, and how files are made that nobody else may read.
+"""Whether a directory is safe for our data, what of it agents may work in, and how files are made that nobody else may
+read.
 
-Above: the data directory, which refuses what is not safe, `perdure doctor`, which says so beforehand, and whatever
-makes files in the data directory. Below: the system. Modes are given explicitly: the umask is the user's, and agents
-inherit it.
+Above: the data directory, which refuses what is not safe, `perdure doctor`, which says so beforehand, sessions and
+projects, and whatever makes files in the data directory. Below: the system. Modes are given explicitly: the umask is
+the user's, and agents inherit it.
 """
 
 import contextlib
@@ -15,6 +16,10 @@ from pathlib import Path
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "glusterfs", "lustre"}
 NETWORK_FILE_SYSTEMS |= {"fuse.sshfs", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs"}
 
+WORKSPACES = "workspaces"
+"""In the data directory: the folders of sessions that name no directory."""
+PRIVATE = "is in Perdure's data directory, where an agent could change what was said and read the token"
+"""What is wrong with a path that is private."""
 MOUNTS = Path("/proc/self/mounts")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
@@ -53,6 +58,12 @@ def not_ours(directory: Path) -> str | None:
             f"chmod 700 {directory}"
         )
     return None
+
+
+def is_private(path: str, data: Path) -> bool:
+    """Whether a path leads into the data directory, and not into a folder that was made there for a session."""
+    real, root, own = (Path(os.path.realpath(place)) for place in (path, data, data / WORKSPACES))
+    return (real == root or root in real.parents) and own not in real.parents
 
 
 def _user(uid: int) -> str:

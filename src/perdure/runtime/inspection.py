@@ -112,6 +112,19 @@ def look_deep(data: Path) -> Iterator[Fault]:
     yield from _inspect(data, _everything)
 
 
+def documents(data: Path, kind: str) -> dict[str, bytes]:
+    """What is stored of one kind, as far as the database can be read; that it can't is found by a look at it."""
+    found: dict[str, bytes] = {}
+
+    def gather(database: sqlite3.Connection) -> Iterator[Fault]:
+        rows = database.execute("SELECT key, value FROM documents WHERE kind = ?", (kind,))
+        found.update((key.decode("utf-8", "replace"), value) for key, value in rows)
+        return iter(())
+
+    list(_inspect(data, gather))
+    return found
+
+
 def _inspect(data: Path, work: Callable[[sqlite3.Connection], Iterator[Fault]]) -> Iterator[Fault]:
     path = data / "perdure.db"
     if not path.exists():

@@ -6,6 +6,7 @@ Above: the verbs and the host. Below: the store.
 import asyncio
 import os
 import re
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -13,25 +14,33 @@ import msgspec
 from perdure.config import Limits, ProjectOptions, ProjectSettings
 from perdure.core.errors import UNREADABLE, Refused
 from perdure.core.permissions import Rule
+from perdure.runtime.filesystem import PRIVATE, is_private
 from perdure.stores.base import Store
 
 
+def read(documents: dict[str, bytes]) -> tuple[dict[str, ProjectSettings], dict[str, str]]:
+    """Projects as they are stored; and what is wrong with each that can't be read."""
+    found, damaged = {}, {}
+    for key, body in documents.items():
+        try:
+            found[key] = msgspec.json.decode(body, type=ProjectSettings)
+        except UNREADABLE as error:
+            damaged[key] = str(error)
+    return found, damaged
+
+
 class Projects:
-    def __init__(self, store: Store, configured: dict[str, ProjectSettings]) -> None:
+    def __init__(self, store: Store, configured: dict[str, ProjectSettings], data: Path) -> None:
         self._store = store
         self._configured = configured
+        self._data = data
         self._made: dict[str, ProjectSettings] = {}
         # One change at a time: each looks at what is there, and then waits for the store.
         self._changing = asyncio.Lock()
 
     async def load(self) -> dict[str, str]:
         """Those that were made over the API; what is wrong with each that can't be read, and so is not there."""
-        damaged = {}
-        for key, body in (await self._store.documents("project")).items():
-            try:
-                self._made[key] = msgspec.json.decode(body, type=ProjectSettings)
-            except UNREADABLE as error:
-                damaged[key] = str(error)
+        self._made, damaged = read(await self._store.documents("project"))
         return damaged
 
     def all(self) -> dict[str, ProjectSettings]:
@@ -123,9 +132,10 @@ class Projects:
         if identity in self._configured:
             raise Refused("conflict", f"Project {identity!r} is set in perdure.toml; change it there.")
 
-    @staticmethod
-    def _check(settings: ProjectSettings) -> None:
+    def _check(self, settings: ProjectSettings) -> None:
         if "\x00" in settings.path or not os.path.isabs(settings.path):
             raise Refused("invalid", f"path must be absolute, not {settings.path!r}.")
         if not os.path.isdir(settings.path):
             raise Refused("invalid", f"path {settings.path!r} is not a directory. Make it first.")
+        if is_private(settings.path, self._data):
+            raise Refused("invalid", f"path {settings.path!r} {PRIVATE}. Choose another.")

@@ -1,16 +1,19 @@
-"""What is wrong with settings that can be read: agents that nobody knows, projects whose directory is not there.
+"""What is wrong with settings that can be read: agents that nobody knows, projects whose directory can't be used.
 
-Above: server.py reports it at the start, and `perdure doctor` at any time. Below: the agents of this machine. None of
-it keeps a server from starting but `server.agent`, without which no session could be made.
+Above: server.py reports it at the start, and `perdure doctor` at any time. Below: the agents of this machine, and the
+stored projects. None of it keeps a server from starting but `server.agent`, without which no session could be made.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from perdure.config import Config, ProjectSettings
 from perdure.core.errors import Refused
+from perdure.runtime import inspection
 from perdure.runtime.agents import Agents
+from perdure.runtime.filesystem import PRIVATE, is_private
+from perdure.runtime.projects import read
 
 
 def default_agent(config: Config, agents: Agents) -> str | None:
@@ -23,17 +26,30 @@ def default_agent(config: Config, agents: Agents) -> str | None:
     return None
 
 
-def projects(configured: dict[str, ProjectSettings], agents: Agents) -> Iterator[tuple[str, str]]:
-    """Projects of perdure.toml in which no session can be started, and what to do."""
-    for key, project in configured.items():
-        if not os.path.isdir(project.path):
-            what = f"its path {project.path!r} is not a directory"
-            yield key, f"{what}. Make it, or correct projects.{key}.path in perdure.toml."
+def projects(
+    known: dict[str, ProjectSettings], configured: Collection[str], agents: Agents, data: Path
+) -> Iterator[tuple[str, str]]:
+    """Projects in which a session can't be started, why, and what to do. `configured` are those of perdure.toml; the
+    others were made over the API or on the page."""
+    for key, project in known.items():
+        is_fixed, change = key in configured, f"PATCH /api/projects/{key}"
+        if (what := _wrong_path(project.path, data)) is not None:
+            how = f"correct projects.{key}.path in perdure.toml" if is_fixed else f"set another with {change}"
+            yield key, f"its path {project.path!r} {what}{how}. Until then no session can be started in the project."
         if project.agent is not None:
             try:
                 agents.settings(project.agent)
             except Refused as refusal:
-                yield key, f"{refusal.detail} Correct projects.{key}.agent in perdure.toml."
+                how = f"Correct projects.{key}.agent in perdure.toml"
+                if not is_fixed:
+                    how = f"Choose another on the page, or with {change}"
+                yield key, f"{refusal.detail} {how}. Until then a new session in the project has to name its agent."
+
+
+def _wrong_path(path: str, data: Path) -> str | None:
+    if not os.path.isdir(path):
+        return "is not a directory. Make it, or "
+    return f"{PRIVATE}. Choose another place: " if is_private(path, data) else None
 
 
 def troubles(config: Config, data: Path) -> Iterator[tuple[str, str]]:
@@ -41,5 +57,6 @@ def troubles(config: Config, data: Path) -> Iterator[tuple[str, str]]:
     agents = Agents(config.agents, data, config.server.agent)
     if (problem := default_agent(config, agents)) is not None:
         yield "settings", problem
-    for key, what in projects(config.projects, agents):
+    made, _ = read(inspection.documents(data, "project"))
+    for key, what in projects({**made, **config.projects}, config.projects, agents, data):
         yield f"project {key}", what

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 from perdure.core.errors import Refused
+from perdure.runtime.filesystem import PRIVATE, is_private
 from perdure.runtime.projects import Projects
 from perdure.stores.base import Query, Store
 
@@ -35,15 +36,10 @@ class Workspaces:
             raise Refused("invalid", "workdir must be an absolute path.")
         if not os.path.isdir(given):
             raise Refused("invalid", f"workdir {given!r} is not a directory. Make it first.")
-        real = Path(os.path.realpath(given))
-        data, own = (Path(os.path.realpath(folder)) for folder in (self._root.parent, self._root))
-        if (real == data or data in real.parents) and own not in real.parents:
-            raise Refused(
-                "invalid",
-                f"workdir {given!r} is in Perdure's data directory, where an agent could change what was said and read "
-                "the token. Choose another, or leave it out to get a folder of its own.",
-            )
-        return str(real)
+        if is_private(given, self._root.parent):
+            what_to_do = "Choose another, or leave it out to get a folder of its own."
+            raise Refused("invalid", f"workdir {given!r} {PRIVATE}. {what_to_do}")
+        return os.path.realpath(given)
 
     def make(self, session_id: str) -> bool:
         """The session's own folder; whether it was not there before."""

@@ -481,7 +481,7 @@ def test_projects_are_made_changed_used_and_removed(make_server: Callable[..., L
         "permissions": [rule],
         "kickoff": "{message}",
     }
-    answer = server.http.post("/api/projects", json={**body, "limits": {"turn_timeout_s": 9, "unknown": 1}})
+    answer = server.http.post("/api/projects", json={**body, "limits": {"turn_timeout_s": 9}})
     assert answer.status_code == 201
     project = fits(answer.json(), shapes.Project, PROJECT)
     assert (project.id, project.name, project.active_session_id) == ("my-site", "My Site", None)

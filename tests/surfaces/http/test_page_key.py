@@ -1,6 +1,7 @@
 """The page's key and tickets: a cookie alone, which every port of the host can see, opens nothing."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -124,8 +125,8 @@ def test_a_ticket_opens_an_event_stream_which_ends_with_the_sign_in(
         assert stranger.get(path, params={"ticket": unused}).status_code == 401
 
 
-def test_a_ticket_may_name_a_path_as_an_address_has_it(server: LocalServer) -> None:
-    project = server.post("/api/projects", {"name": "a b/ü", "path": str(server.data)}, expect=201)["id"]
+def test_a_ticket_may_name_a_path_as_an_address_has_it(server: LocalServer, tmp_path: Path) -> None:
+    project = server.post("/api/projects", {"name": "a b/ü", "path": str(tmp_path)}, expect=201)["id"]
     with server.client() as stranger:
         for path in (f"/api/projects/{project}", f"/api/projects/{httpx2.URL(f'http://x/{project}').path[1:]}?x=1"):
             assert stranger.get(path.partition("?")[0], params={"ticket": ticket(server.http, path)}).status_code == 200

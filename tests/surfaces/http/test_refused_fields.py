@@ -75,6 +75,8 @@ IN_THE_FILE = "perdure.toml"
         ("runner_mode", "resume", IN_THE_FILE),
         ("options", {"skip_permissions": True}, IN_THE_FILE),
         ("id", "another", "made from the name"),
+        ("active_session_id", "another", "used last"),
+        ("activeSessionId", "another", "used last"),
     ],
 )
 def test_what_a_project_can_not_be_given_here_is_refused(
@@ -97,8 +99,10 @@ def test_what_a_project_can_not_be_given_here_is_refused(
 
 def test_a_project_may_be_sent_back_as_it_was_shown(server: LocalServer, tmp_path: Path) -> None:
     team = TeamHQ(server, tmp_path / "site")
+    session = team.started("say one")
     path = f"/api/projects/{team.project}"
     shown = server.get(path)
+    assert shown["active_session_id"] == session
     answer = server.http.patch(path, json={**shown, "instructions": "be kind"})
     assert answer.status_code == 200, answer.text
     assert answer.json() == {**shown, "instructions": "be kind"}
@@ -170,9 +174,23 @@ def test_a_value_that_nobody_reads_is_never_taken_for_damage(server: LocalServer
 
 
 def test_a_field_that_nobody_knows_is_ignored(server: LocalServer, tmp_path: Path) -> None:
-    project = server.post(
-        "/api/projects", {"name": "new", "path": str(tmp_path), "unknown": 1, "limits": {"unknown": 1}}, expect=201
-    )
+    project = server.post("/api/projects", {"name": "new", "path": str(tmp_path), "unknown": 1}, expect=201)
     assert server.http.patch(f"/api/projects/{project['id']}", json={"unknown": 1}).status_code == 200
     session = server.create(unknown=1)
     assert server.http.patch(f"/api/sessions/{session}", json={"unknown": 1}).status_code == 200
+
+
+def test_a_limit_that_nobody_knows_is_refused(server: LocalServer, tmp_path: Path) -> None:
+    """With a misspelt one the sender would believe that it is in force."""
+    project = server.post("/api/projects", {"name": "new", "path": str(tmp_path)}, expect=201)
+    limits = {"turn_timeout_s": 9, "turn_timeout": 9}
+    for method, path, body in (
+        ("PATCH", f"/api/projects/{project['id']}", {}),
+        ("POST", "/api/projects", {"name": "x", "path": str(tmp_path)}),
+        ("POST", "/api/sessions", {}),
+        ("POST", "/api/messages", {"text": "say x"}),
+    ):
+        answer = server.http.request(method, path, json={**body, "limits": limits})
+        assert is_problem(answer, 400, "invalid"), path
+        assert "there is no limits.turn_timeout." in answer.json()["error"]
+    assert server.get(f"/api/projects/{project['id']}") == project

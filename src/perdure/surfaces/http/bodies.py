@@ -1,8 +1,8 @@
 """What requests carry, as structs: checked when they are read, and shown in the OpenAPI document.
 
-A field that nobody knows is ignored, so that a newer client can be understood. A field that Perdure knows but can't set
-with that request is refused, with what to do instead (`elsewhere`): whoever sends it would believe that it is in force.
-What is already so may be sent along, so that a thing can be sent back as it was shown.
+A field that nobody knows is ignored, so that a newer client can be understood, but not in limits and rules. One that
+Perdure knows but can't set with that request is refused, with what to do instead (`elsewhere`): whoever sends it would
+believe that it is in force. What is already so may be sent along, so that a thing can be sent back as it was shown.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -23,6 +23,7 @@ OF_A_PROJECT = {
     "runner_mode": IN_THE_FILE,
     "options": IN_THE_FILE,
     "id": "it is made from the name, once",
+    **dict.fromkeys(("active_session_id", "activeSessionId"), "it says which session was used last"),
 }
 OF_A_NEW_SESSION = {"permissions": OF_RULES, "config": BY_CONFIG, "summary": BY_PATCH, "archived": BY_PATCH}
 OF_A_SESSION = {
@@ -48,8 +49,8 @@ ConfigValue = str | bool | int | float
 MessageId = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class Limits(config.Limits, kw_only=True, forbid_unknown_fields=False, omit_defaults=True):
-    """As in the configuration, but unknown fields are ignored, as everywhere in a request."""
+class Limits(config.Limits, kw_only=True, omit_defaults=True):
+    """As in the configuration. Unknown fields are refused here too: with a misspelt one no limit would hold."""
 
 
 def given_limits(limits: Limits) -> dict[str, Any]:
