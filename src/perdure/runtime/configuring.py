@@ -72,23 +72,26 @@ class Configuring:
         """What the agent says to the wish, which is an event after this position: whether it has the value, and which
         one it has."""
         position, asked, reason = after, False, ""
+        names = _names(journal.state.config_options, config_id)
         while True:
             for row in await self._sessions.read(journal.state.id, position, READ_BATCH):
                 position = row.seq
                 if row.type not in LOOKED_AT:
                     continue
                 event = ev.decode(row.body)
+                if isinstance(event, ev.AgentAttached):
+                    names |= _names(event.config_options, config_id)
                 if isinstance(event, ev.Config) and event.requested:
                     asked = asked or (event.config_id, event.value) == (config_id, value)
                 elif not asked:
                     continue
                 elif isinstance(event, ev.System) and event.code == "config_refused":
                     reason = event.message
-                elif isinstance(event, ev.Config) and event.refused and event.config_id == config_id:
+                elif isinstance(event, ev.Config) and event.refused and event.config_id in names:
                     raise Refused("invalid", f"The agent refused it: {reason or 'it gave no reason'}.")
-                elif isinstance(event, ev.Config) and (event.config_id == config_id or event.value == value):
+                elif isinstance(event, ev.Config) and event.config_id in names:
                     return True, event.value
-                elif isinstance(event, ev.AgentAttached) and _has(event, config_id, value):
+                elif isinstance(event, ev.AgentAttached) and _has(event, names, value):
                     return True, value
             if journal.state.attached is None:
                 # Nobody is there to answer: the agent gets the value when it starts.
@@ -107,7 +110,12 @@ def _is_past(journal: Journal, position: int) -> Callable[[], bool]:
     return lambda: journal.last_seq > position
 
 
-def _has(event: ev.AgentAttached, config_id: str, value: Any) -> bool:
+def _names(options: list[dict[str, Any]] | None, config_id: str) -> set[str]:
+    """What the agent may call an option in its answer: people ask for "model" also where its id is another."""
+    return {config_id, *(str(option.get("id")) for option in options or [] if option.get("category") == config_id)}
+
+
+def _has(event: ev.AgentAttached, names: set[str], value: Any) -> bool:
     return any(
-        option.get("id") == config_id and option.get("currentValue") == value for option in event.config_options or []
+        option.get("id") in names and option.get("currentValue") == value for option in event.config_options or []
     )

@@ -1,14 +1,21 @@
 """A session's model, mode and other options: who sets one gets the value that is in force, or an error with a reason,
 and not a yes before the agent has spoken."""
 
+import asyncio
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perdure.core import events as ev
+from perdure.core.errors import Refused
+from perdure.core.observations import SessionOpened
+from perdure.core.observe import observe
 from perdure.runtime import configuring
+from perdure.runtime.waiting import until
 from perdure.surfaces.http import shapes
 from tests.harness import eventually
 from tests.surfaces.http.diane_client import Diane
@@ -114,6 +121,55 @@ def test_an_agent_that_does_not_answer_is_an_error_and_the_wish_stays(
     finally:
         os.kill(pid, signal.SIGCONT)
     eventually(lambda: current(server.session(session))["model"] == "rehearsal-2", "it is set late")
+
+
+async def told(server: LocalServer, session: str, value: str, *facts: Any) -> Json:
+    """The answer to a wish for a model, where the agent itself says nothing, and this comes from it."""
+    sessions = server.server.sessions
+    journal = await sessions.log.open(session)
+    wish = asyncio.create_task(sessions.configure(session, "model", value))
+    await until(journal, lambda: journal.state.config.get("model") == value)
+    attached = journal.state.attached
+    assert attached is not None
+    launch = attached.launch_id
+    await journal.record(lambda state: observe(state, launch, facts, sessions.host.world(state)))
+    answer: Json = await wish
+    return answer
+
+
+@pytest.fixture
+def silent(server: LocalServer) -> Iterator[str]:
+    session = server.create()
+    server.turn(session, "say hello")
+    pid = server.session(session)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    yield session
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_another_options_report_of_the_same_value_is_no_answer(
+    server: LocalServer, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configuring, "ANSWER_S", 0.5)
+    with pytest.raises(Refused, match="has not answered"):
+        server.run(told(server, silent, "rehearsal-2", ev.Config(config_id="effort", value="rehearsal-2")))
+
+
+def test_an_option_may_answer_under_the_agents_own_name_for_it(server: LocalServer, silent: str) -> None:
+    named = [{"id": "picker", "category": "model", "currentValue": "rehearsal-1"}]
+    opened = SessionOpened("n", resumed=False, config_options=named)
+    answer = server.run(told(server, silent, "rehearsal-2", opened, ev.Config(config_id="picker", value="other")))
+    assert (answer["value"], answer["applied"]) == ("other", True)
+
+
+def test_an_option_may_be_refused_under_the_agents_own_name_for_it(server: LocalServer, silent: str) -> None:
+    opened = SessionOpened("n", resumed=False, config_options=[{"id": "picker", "category": "model"}])
+    refusal = (
+        ev.System(code="config_refused", message="not today"),
+        ev.Config(config_id="picker", value=None, refused=True),
+    )
+    with pytest.raises(Refused, match="not today"):
+        server.run(told(server, silent, "rehearsal-2", opened, *refusal))
 
 
 def test_an_agent_that_dies_meanwhile_gets_the_value_when_it_is_started_again(server: LocalServer) -> None:
