@@ -158,8 +158,9 @@ class Histories:
             permissions=tuple(state.permissions),
         )
         decision = create(command, self._host.world(state))
-        if state.title:
-            decision.emit(ev.Title(title=state.title, by="person" if state.title_by == "person" else "message"))
+        # An agent's title is of its own session, and may be about turns that are left behind.
+        if title := state.message_title if state.title_by == "agent" else state.title:
+            decision.emit(ev.Title(title=title, by="person" if state.title_by == "person" else "message"))
         enclosures = self._host.enclosures
         try:
             for event in events:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from perdure.core import events as ev
+from perdure.core.observe import observe
 from perdure.runtime.agents import import_path
 from perdure.surfaces.http import shapes
 from tests.runtime.programs import program
@@ -170,6 +172,25 @@ def test_a_fork_has_the_history_and_lives_on_its_own(server: LocalServer) -> Non
     server.http.delete(f"/api/sessions/{session}?purge=true")
     assert server.turn(forked, "say on")["stop_reason"] == "end_turn"
     assert forked in [entry["id"] for entry in server.get("/api/sessions?q=two")["sessions"]]
+
+
+def test_a_fork_is_called_by_its_first_message_and_not_as_an_agent_called_the_other(server: LocalServer) -> None:
+    session = server.create()
+    server.turn(session, "say one")
+
+    async def titled(title: str) -> None:
+        journal, host = await server.server.log.open(session), server.server.host
+        attached = journal.state.attached
+        assert attached is not None
+        launch, facts = attached.launch_id, [ev.Title(title=title, by="agent")]
+        await journal.record(lambda state: observe(state, launch, facts, host.world(state)))
+
+    server.run(titled("Counting"))
+    assert server.session(session)["title"] == "Counting"
+    forked = server.post(f"/api/sessions/{session}/fork", expect=201)
+    assert forked["title"] == "say one"
+    # So a fork of the fork is too.
+    assert server.post(f"/api/sessions/{forked['id']}/fork", expect=201)["title"] == "say one"
 
 
 def test_a_fork_keeps_its_sessions_agent_and_model(server: LocalServer) -> None:
