@@ -125,7 +125,7 @@ def test_tools_plans_errors_and_prompts_are_told_once() -> None:
     [
         ({"status": "failed", "outcome": "denied"}, "Denied: a.py", "note"),
         ({"status": "failed", "outcome": "interrupted"}, "Interrupted: a.py  1.0 s", "note"),
-        ({"status": "failed"}, "Edited a.py +1 -1  1.0 s  failed", "failed"),
+        ({"status": "failed"}, "Edited a.py  1.0 s  failed", "failed"),
         ({"status": "completed"}, "Edited a.py +1 -1  1.0 s", "tool"),
     ],
 )

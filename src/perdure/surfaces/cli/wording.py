@@ -42,7 +42,7 @@ def tool(part: Json, workdir: str = "") -> str:
     pieces = [who + _deed(part, workdir)]
     if outcome == "interrupted":
         pieces[0] = who + f"Interrupted: {_subject(part, workdir)}"
-    elif change := _change(part.get("diff")):
+    elif part["status"] != "failed" and (change := _change(part.get("diff"))):
         pieces[0] += f" {change}"
     started, ended = part.get("started_at"), part.get("ended_at")
     if started and ended:
