@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure.core.compaction import join_runs
+from perdure.core.compaction import Joined, Joiner
 from perdure.core.errors import Conflict, Fenced, Refused, StoreError
 from perdure.core.events import AssistantText, AssistantThinking, Plan, PlanEntry, decode, encode, type_of
 from perdure.stores.base import (
@@ -29,6 +29,12 @@ from perdure.stores.base import (
 
 WAIT_S = 20
 MakeStore = Callable[[], Store]
+
+
+def join_runs(rows: list[Stored]) -> list[Joined]:
+    joiner = Joiner()
+    return [*joiner.take(rows), *joiner.end()]
+
 
 # Examples share one database (each takes its own session), and every store's class runs the same function.
 generated = settings(

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.core import compaction
-from perdure.core.compaction import Joined, Joiner, join_runs, leave_out, part_of_run
+from perdure.core.compaction import Joined, Joiner, leave_out, part_of_run
 from perdure.core.events import AssistantText, AssistantThinking, decode, encode
 from perdure.stores.base import Stored
 
@@ -25,6 +25,11 @@ def delta_of(body: bytes) -> str:
 
 def ranges(runs: list[Joined]) -> list[tuple[int, int]]:
     return [(run.first_seq, run.seq) for run in runs]
+
+
+def join_runs(rows: list[Stored]) -> list[Joined]:
+    joiner = Joiner()
+    return [*joiner.take(rows), *joiner.end()]
 
 
 def test_neighbouring_deltas_become_one_event_with_the_last_ones_number_and_time() -> None:

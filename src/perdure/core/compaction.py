@@ -66,14 +66,9 @@ def part_of_run(body: bytes, first_seq: int, cuts: Sequence[int], after: int, up
     return _encode(event)
 
 
-def join_runs(rows: Iterable[Row]) -> list[Joined]:
-    """The runs of neighbouring deltas in these events, which are in order. What is alone stays as it is."""
-    joiner = Joiner()
-    return [*joiner.take(rows), *joiner.end()]
-
-
 class Joiner:
-    """The same for events that come a few at a time."""
+    """Finds the runs of neighbouring deltas in events that come in order, a few at a time. What is alone stays as it
+    is."""
 
     def __init__(self) -> None:
         self._run: _Run | None = None

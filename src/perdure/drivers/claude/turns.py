@@ -156,7 +156,7 @@ class Turns:
             self._speaking.whole(running, "", False, answer)
         self._asking.withdraw_all()
         self._working.close(running)
-        self._tell_denials(running, result)
+        self._tell_denials(result)
         retry_at = None
         if stop_reason == "end_turn":
             state.limit_resets_at = None
@@ -209,7 +209,7 @@ class Turns:
             running.judged.append(tool_id)
             self._out.tell("permission_denied", f"{name or 'A tool'} was not permitted, and nobody was asked.")
 
-    def _tell_denials(self, running: Running, result: dict[str, Any]) -> None:
+    def _tell_denials(self, result: dict[str, Any]) -> None:
         for denial in wire.items(result, "permission_denials"):
             self.denied(wire.string(denial, "tool_use_id"), wire.string(denial, "tool_name"))
 
