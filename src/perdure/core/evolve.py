@@ -202,10 +202,8 @@ def _usage(state: Session, event: ev.Usage) -> None:
     if state.turn is None or not state.working or event.turn != state.turn.turn:
         return
     figures: dict[str, Any] = dict(state.turn.usage or {})
-    for key in (*TOTALS, "context_used", "context_size"):
-        value = getattr(event, key)
-        if value is not None:
-            figures[key] = value
+    known = {key: getattr(event, key) for key in (*TOTALS, "context_used", "context_size")}
+    figures.update({key: value for key, value in known.items() if value is not None})
     state.turn.usage = figures
     if event.cost_usd is not None:
         state.turn.cost_usd = event.cost_usd
@@ -403,8 +401,7 @@ def _history_shortened(state: Session, event: ev.HistoryShortened) -> None:
 def _waiting_until(state: Session, event: ev.WaitingUntil) -> None:
     state.waiting_until = event.until
     state.waiting_reason = event.reason if event.until is not None else None
-    if event.until is not None and event.reason != SLOTS_FULL:
-        state.waits += 1
+    state.waits += event.until is not None and event.reason != SLOTS_FULL
 
 
 def _driver_fallback(state: Session, event: ev.DriverFallback) -> None:
