@@ -9,6 +9,7 @@ import pytest
 from tests.continuity.agents import Agent
 from tests.continuity.stage import Stage
 from tests.harness import eventually
+from tests.model.log import all_text
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -48,7 +49,13 @@ def test_a_refused_tool_does_not_run_and_the_conversation_goes_on(stage: Stage, 
     stage.ended(session, number, "end_turn", "cancelled")
     assert not (stage.workdir / "made").exists()
     assert outcomes(stage, session) == ["denied"]
+    [result] = stage.events(session, "tool_result")
+    assert result["outcome"] == "denied" and result["waited_ms"] > 0
     assert stage.recalled(session) == text.split("\n")
+    # Who is told the transcript must not take it for done.
+    fresh = stage.server.send(session, "say more", fresh=True)["turn"]
+    stage.ended(session, fresh)
+    stage.model.log.wait(lambda request: "(denied, not done)" in all_text(request))
 
 
 def test_a_turn_is_cancelled_while_it_asks(stage: Stage, makes: str) -> None:

@@ -19,9 +19,13 @@ def test_a_denied_tool_does_not_run_and_its_reason_reaches_the_agent(stage: Stag
     assert stage.at(session, 1)["stop_reason"] == "end_turn"
     (result,) = stage.events(session, "tool_result")
     assert result["is_error"] and "not on a Sunday" in result["content"]
+    assert result["outcome"] == "denied" and result["waited_ms"] > 0
     assert not (stage.workdir / "made-by-the-tool").exists()
     assert stage.server.text(session, 1).endswith("done")
     assert "permission_denied" not in stage.codes(session)
+    # An agent that is told the transcript must not take it for done.
+    stage.turn(session, "say more", fresh=True)
+    assert any("(denied, not done)" in path.read_text("utf-8") for path in stage.native_files(session))
 
 
 def test_an_allowed_tool_runs_and_one_allowed_for_the_session_is_not_asked_about_again(stage: Stage) -> None:
@@ -95,4 +99,7 @@ def test_a_rule_of_the_project_answers_before_anybody_is_asked(stage: Stage) -> 
     assert [path.name for path in stage.workdir.iterdir()] == ["ok-1"]
     resolved = stage.events(session, "prompt_resolved")
     assert [(event["by"], event["outcome"]) for event in resolved] == [("rule", "allowed"), ("rule", "denied")]
+    done, denied = stage.events(session, "tool_result")
+    assert (done["outcome"], denied["outcome"]) == (None, "denied")
+    assert denied["waited_ms"] == 0, "nobody was waited for"
     assert user_texts(stage.model.log.asked[-1]) == ["bash touch ok-1\nbash touch other\nsay done"]
