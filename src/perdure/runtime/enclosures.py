@@ -150,12 +150,12 @@ def _data(number: int, attachment: dict[str, Any]) -> bytes | None:
 
 def _named(attachment: dict[str, Any]) -> dict[str, Any]:
     """What is kept of it. `media_type` is another spelling of `mime_type`; a client can't name a file of ours."""
+    for name in ("name", "mime_type", "media_type", "path", "uri"):
+        if name in attachment and not isinstance(attachment[name], str):
+            raise Refused("invalid", f"The {name} of an attachment must be text.")
     found = {name: attachment[name] for name in FIELDS if name in attachment}
     if "media_type" in attachment:
         found.setdefault("mime_type", attachment["media_type"])
-    for name in ("name", "mime_type", "path", "uri"):
-        if name in found and not isinstance(found[name], str):
-            raise Refused("invalid", f"The {name} of an attachment must be text.")
     return found
 
 
