@@ -1,14 +1,18 @@
 """Requests as an attacker writes them, made from a seed: of each kind as many as are asked for.
 
-Above: test_hostile_requests.py. Below: nothing but bytes; only the paths are the server's own. What is `unfinished`
-waits for more, so whoever sends it must say that no more comes.
+Above: test_hostile_requests.py. Below: nothing but bytes; only the paths, the names of fields and what is there to be
+reached (`Place`) are the server's own. What is `unfinished` waits for more, so whoever sends it must say that no more
+comes.
 """
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
+from perdure.surfaces.http.endpoint import Endpoint
 from perdure.surfaces.http.routes import ENDPOINTS
 
 HOST = b"Host: 127.0.0.1\r\nConnection: close\r\n"
@@ -128,6 +132,38 @@ BODY_NAMES = (
     "session_id",
     "archived",
 )
+FITTING: dict[str, Any] = {
+    "agent": "rehearsal",
+    "answers": {},
+    "config_id": "model",
+    "content": "Blue",
+    "fresh": True,
+    "labels": ["one"],
+    "limits": {"turn_timeout_s": 5},
+    "message": "say hello",
+    "name": "one",
+    "permissions": [{"tool": "Bash", "action": "allow"}],
+    "prompt": "say hello",
+    "text": "say hello",
+    "title": "One",
+    "turn": 1,
+    "value": "rehearsal-2",
+    "when_busy": "queue",
+}
+"""What a field may well have. Without it a request that is wrong in one field would be refused for another."""
+WITH_BODY = tuple(endpoint for endpoint in ENDPOINTS if endpoint.body is not None)
+
+
+class Place(NamedTuple):
+    """A session that lives, and its project."""
+
+    session: str
+    project: str
+
+    def named(self, part: str) -> str | None:
+        """What is really there for this part of a path; nothing for what a session does not always have."""
+        found = {"session_id": self.session, "project_id": self.project, "name": "rehearsal"}
+        return {**found, "run_id": f"{self.session}.1"}.get(part.strip("{}").partition(":")[0])
 
 
 class Attack(NamedTuple):
@@ -137,9 +173,9 @@ class Attack(NamedTuple):
 
 
 class Attacker:
-    def __init__(self, seed: int, token: str | None, session: str) -> None:
+    def __init__(self, seed: int, token: str | None, places: Sequence[Place]) -> None:
         self._random = random.Random(seed)
-        self._session = session
+        self._places = places
         self._authorized = b"" if token is None else b"Authorization: Bearer " + token.encode() + b"\r\n"
         self._kinds: tuple[Callable[[], Attack], ...] = (
             self._request_line,
@@ -148,10 +184,12 @@ class Attacker:
             self._lengths,
             self._query,
             self._body,
+            self._fields,
             self._traversal,
             self._method,
             self._mutation,
             self._upgrade,
+            self._fields,
             self._identity,
         )
 
@@ -166,13 +204,22 @@ class Attacker:
         return self._random.randbytes(self._random.randrange(most))
 
     def _path(self) -> tuple[str, str]:
-        """A method and a path of the server, with odd names in it."""
+        """A method and a path of the server."""
         endpoint = self._random.choice(ENDPOINTS)
-        parts = [
-            self._random.choice(ODD_TEXTS).replace("?", "") if "{" in part else part
-            for part in endpoint.path.split("/")
-        ]
-        return endpoint.method, "/".join(parts)
+        return endpoint.method, self._path_of(endpoint)
+
+    def _path_of(self, endpoint: Endpoint) -> str:
+        """As likely as not with the names of what is there in it, else with odd ones."""
+        place, real = self._random.choice(self._places), self._one(True, False)
+
+        def filled(part: str) -> str:
+            odd: str = self._random.choice(ODD_TEXTS).replace("?", "")
+            return part if "{" not in part else (real and place.named(part)) or odd
+
+        return "/".join(filled(part) for part in endpoint.path.split("/"))
+
+    def _at_session(self, path: str) -> str:
+        return path.replace("/x/", f"/{self._random.choice(self._places).session}/")
 
     def _request(self, method: str, path: str, headers: bytes = b"", body: bytes = b"") -> bytes:
         length = b"Content-Length: %d\r\n" % len(body) if body else b""
@@ -275,8 +322,7 @@ class Attacker:
         path = self._one(
             "/api/sessions", "/api/events", "/api/usage", "/api/sessions/x/log", "/api/sessions/x/transcript"
         )
-        path = path.replace("/x/", f"/{self._session}/")
-        return Attack("query", self._request("GET", f"{path}?{query}"))
+        return Attack("query", self._request("GET", f"{self._at_session(path)}?{query}"))
 
     def _body(self) -> Attack:
         value = {self._random.choice(BODY_NAMES): self._random.choice(ODD_VALUES) for _ in range(6)}
@@ -305,6 +351,18 @@ class Attacker:
         method = self._one(method, "POST", "POST")
         return Attack("body", self._request(method, path, body=self._random.choice(bodies)))
 
+    def _fields(self) -> Attack:
+        """A body of the fields that the endpoint really takes: all but one of them fit."""
+        endpoint = self._random.choice(WITH_BODY)
+        fields = msgspec.structs.fields(endpoint.body)  # type: ignore[arg-type]
+        names = [field.encode_name for field in fields if field.required or self._one(True, False)]
+        body = {name: FITTING[name] for name in names if name in FITTING}
+        name = self._random.choice(fields).encode_name
+        # One of the right kind gets past the first look.
+        alike = [value for value in ODD_VALUES if type(value) is type(FITTING.get(name))]
+        body[name] = self._random.choice(self._one(alike or ODD_VALUES, ODD_VALUES))
+        return Attack("fields", self._request(endpoint.method, self._path_of(endpoint), body=json.dumps(body).encode()))
+
     def _traversal(self) -> Attack:
         path = self._one(
             "/../../../etc/passwd",
@@ -327,7 +385,7 @@ class Attacker:
             "/api/sessions/x/files?query=../../../etc",
             "/page/%c0%ae%c0%ae/token",
         )
-        return Attack("traversal", self._request("GET", path.replace("/x/", f"/{self._session}/")))
+        return Attack("traversal", self._request("GET", self._at_session(path)))
 
     def _method(self) -> Attack:
         _, path = self._path()

@@ -1,4 +1,4 @@
-"""Five hundred requests of an attacker, with and without the token: each is answered or closed, and nothing breaks."""
+"""Fifteen hundred requests of an attacker, with the token and without it: each is answered or closed; nothing breaks."""
 
 import re
 import socket
@@ -6,15 +6,17 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.attack import peak_mb, plain, resident_mb
 from tests.harness import LiveServer
-from tests.surfaces.http.hostile import Attack, Attacker
+from tests.surfaces.http.hostile import Attack, Attacker, Place
 
 SEED = 20261116
-ATTACKS = 250
+ATTACKS = 750
 """With the token, and as many without."""
 GROWTH_MAX_MB = 20
 ANSWER_S = 20.0
@@ -40,18 +42,25 @@ def status_of(server: LiveServer, attack: Attack) -> int:
     return int(found.group(1)) if found else 0
 
 
-def talked(server: LiveServer) -> str:
+def talked(server: LiveServer, **fields: Any) -> str:
     """A session in which everything went well."""
-    session = server.create()
+    session = server.create(**fields)
     assert server.turn(session, "say hello")["stop_reason"] == "end_turn"
     return session
 
 
+def place(server: LiveServer, folder: Path) -> Place:
+    """A live session of a project."""
+    folder.mkdir()
+    project = server.post("/api/projects", {"name": folder.name, "path": str(folder)}, expect=201)["id"]
+    return Place(talked(server, project=project, agent="rehearsal"), project)
+
+
 @pytest.mark.needs("linux")
-def test_no_hostile_request_breaks_hangs_or_stays_in_memory(own: LiveServer) -> None:
+def test_no_hostile_request_breaks_hangs_or_stays_in_memory(own: LiveServer, tmp_path: Path) -> None:
     own.post(f"/api/sessions/{talked(own)}/stop", expect=200)
-    session = own.create()
-    known, stranger = Attacker(SEED, own.token, session), Attacker(SEED + 1, None, session)
+    places = [place(own, tmp_path / name) for name in ("one", "two", "three", "four")]
+    known, stranger = Attacker(SEED, own.token, places), Attacker(SEED + 1, None, places)
     attacks = [*known.attacks(ATTACKS), *stranger.attacks(ATTACKS)]
     before = resident_mb(own)
     begun = time.monotonic()
@@ -66,5 +75,6 @@ def test_no_hostile_request_breaks_hangs_or_stays_in_memory(own: LiveServer) -> 
     assert not failed, (failed, log[-3000:])
     assert "Traceback" not in log, log[:5000]
     assert resident_mb(own) < before + GROWTH_MAX_MB
-    assert count[200] > 10 and count[400] > 50 and count[401] > 50, "they get where they should"
+    assert count[200] > 50 and count[400] > 200 and count[401] > 200, "they get where they should"
+    assert count[201] + count[202] > 5 and count[404] > 50, "also to what is there, and to what is not"
     own.post(f"/api/sessions/{talked(own)}/stop", expect=200)
