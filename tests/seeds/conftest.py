@@ -36,10 +36,9 @@ def here(block: str, folder: Path) -> str:
     for name, project in config.get("projects", {}).items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         block = block.replace(f'"{project["path"]}"', f'"{folder / name}"')
-    known = config.get("agents", {})
-    for name in {config["server"]["agent"], *(one["agent"] for one in config.get("projects", {}).values())} - set(
-        known
-    ):
+    projects = config.get("projects", {}).values()
+    named = {config["server"]["agent"], *(project["agent"] for project in projects if "agent" in project)}
+    for name in named - set(config.get("agents", {})):
         block += f'\n[agents.{name}]\ndriver = "claude"\ncommand = ["{name}"]\n'
     for name, agent in tomllib.loads(block)["agents"].items():
         argv = [sys.executable, "-m", "perdure.rehearsal", REHEARSAL.get(agent["driver"], "--claude")]

@@ -5,9 +5,10 @@ It knows nothing of Perdure but its address and a token. What it counts is what 
 run was resumed, and how much was sent for it.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from tests.seeds.wire import Json, Wire
+from tests.seeds.wire import Frame, Json, Wire
 
 
 class Chat:
@@ -18,6 +19,8 @@ class Chat:
         self._project = project
         self._session: str | None = None
         self._position = ""
+        self._runs: dict[int, str] = {}
+        """The run of each turn."""
 
     def send(self, text: str, *, agent: str | None = None, force_fresh_session: bool = False) -> str:
         """Start a run: its id."""
@@ -39,19 +42,33 @@ class Chat:
         assert isinstance(found["sessionResumed"], bool)
         return found
 
+    def _watch(self) -> Iterator[Frame]:
+        """What happens in the session, from where this client was last, over one connection."""
+        headers = {"Last-Event-ID": self._position} if self._position else {}
+        with self._wire.stream("GET", f"/api/sessions/{self._session}/events", **headers) as events:
+            for frame in events:
+                self._position = frame.id
+                turns = frame.data["session"]["turns"] if frame.event == "snapshot" else [frame.data]
+                if frame.event in ("snapshot", "turn_start"):
+                    self._runs.update((turn["turn"], turn["run_id"]) for turn in turns)
+                yield frame
+
     def finished(self, run_id: str, *, lose_connection: bool = False) -> Json:
         """The run, when its stream says that it is over; over a connection that may be lost on the way."""
         while True:
-            headers = {"Last-Event-ID": self._position} if self._position else {}
-            with self._wire.stream("GET", f"/api/sessions/{self._session}/events", **headers) as events:
-                for frame in events:
-                    self._position = frame.id
-                    over = frame.event == "turn_end" and f"{self._session}.{frame.data['turn']}" == run_id
-                    if over or (frame.event == "snapshot" and self.run(run_id)["status"] != "running"):
-                        return self.run(run_id)
-                    if lose_connection and frame.event == "assistant_text":
-                        lose_connection = False
-                        break
+            for frame in self._watch():
+                over = frame.event == "turn_end" and self._runs[frame.data["turn"]] == run_id
+                if over or (frame.event == "snapshot" and self.run(run_id)["status"] != "running"):
+                    return self.run(run_id)
+                if lose_connection and frame.event == "assistant_text":
+                    lose_connection = False
+                    break
+
+    def until_said(self, run_id: str, text: str) -> None:
+        """Until the run has said this much."""
+        for _ in self._watch():
+            if text in self.said({"run_id": run_id}):
+                return
 
     def ask(self, text: str, **how: Any) -> Json:
         """A whole turn: its run."""
@@ -59,15 +76,11 @@ class Chat:
 
     def question(self, run_id: str) -> Json:
         """The question (AskUserQuestion) that the run waits with."""
-        while True:
-            headers = {"Last-Event-ID": self._position} if self._position else {}
-            with self._wire.stream("GET", f"/api/sessions/{self._session}/events", **headers) as events:
-                for frame in events:
-                    self._position = frame.id
-                    waiting = self.run(run_id)["pending_prompts"]
-                    if waiting:
-                        found: Json = waiting[0]
-                        return found
+        for _ in self._watch():
+            if waiting := self.run(run_id)["pending_prompts"]:
+                break
+        found: Json = waiting[0]
+        return found
 
     def tool_result(self, run_id: str, tool_use_id: str, content: str) -> tuple[int, Json]:
         body = {"toolUseId": tool_use_id, "content": content}

@@ -11,35 +11,51 @@ from tests.seeds.wire import Events, Frame, Json, Wire
 
 STATUSES = ("running", "completed", "failed", "stopped", "timed-out")
 STATES = ("processing", "idle", "ended")
-EVENT_TYPES = (
-    "assistant_text",
-    "tool_use",
-    "tool_result",
-    "system",
-    "error",
-    "turn_start",
-    "turn_end",
-    "waiting_for_input",
-    "user_message",
-)
+MESSAGE_MAX_CHARS = 500
+
+TEXT, YES_NO, OBJECT, NUMBER, NUMBER_OR_NULL = (str,), (bool,), (dict,), (int, float), (int, float, type(None))
+EVENT_DATA: dict[str, dict[str, tuple[type, ...]]] = {
+    "assistant_text": {"text": TEXT, "delta": YES_NO},
+    "tool_use": {"tool": TEXT, "input": OBJECT},
+    "tool_result": {"tool": TEXT, "output": TEXT, "truncated": YES_NO},
+    "system": {"message": TEXT},
+    "error": {"message": TEXT},
+    "turn_start": {"turnNumber": NUMBER},
+    "turn_end": {"turnNumber": NUMBER, "exitCode": NUMBER_OR_NULL, "durationMs": NUMBER},
+    "waiting_for_input": {"turnNumber": NUMBER},
+    "user_message": {"message": TEXT, "turnNumber": NUMBER},
+}
+"""What each type of event carries, always."""
+MORE_DATA = {"turn_start": {"message": TEXT}, "turn_end": {"costUsd": NUMBER}, "error": {"detail": TEXT}}
+"""And what it may carry."""
+
+
+def fits(value: Any, kinds: tuple[type, ...]) -> bool:
+    """As JSON has it: true is no number."""
+    return isinstance(value, kinds) and isinstance(value, bool) == (bool in kinds)
+
+
+def check_data(event: Json) -> None:
+    data, always = event["data"], EVENT_DATA[event["type"]]
+    known = {**always, **MORE_DATA.get(event["type"], {})}
+    assert always.keys() <= data.keys() <= known.keys(), event
+    assert all(fits(value, known[name]) for name, value in data.items()), event
+    if event["type"] in ("user_message", "turn_start"):
+        assert len(data.get("message", "")) <= MESSAGE_MAX_CHARS, event
 
 
 def check_metadata(session: Json) -> Json:
     """What `SessionMetadataSchema` says of each field."""
 
-    def is_text(value: Any) -> bool:
-        return isinstance(value, str)
-
-    def is_number(value: Any) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-
-    assert is_text(session["id"]) and is_text(session["projectId"]) and is_text(session["startedAt"])
+    for name in ("id", "projectId", "startedAt"):
+        assert fits(session[name], TEXT), name
     assert session["status"] in STATUSES and session["state"] in STATES
-    assert is_number(session["eventCount"]) and is_number(session["turnCount"])
+    for name in ("eventCount", "turnCount"):
+        assert fits(session[name], NUMBER), name
     for name in ("endedAt", "error", "conversationId", "cliSessionId"):
-        assert session[name] is None or is_text(session[name]), name
+        assert session[name] is None or fits(session[name], TEXT), name
     for name in ("durationMs", "exitCode", "pid", "currentTurnPid"):
-        assert session[name] is None or is_number(session[name]), name
+        assert fits(session[name], NUMBER_OR_NULL), name
     for turn in session["turns"]:
         assert set(turn) == {"turnNumber", "startedAt", "endedAt", "exitCode"}
     return session
@@ -47,6 +63,7 @@ def check_metadata(session: Json) -> Json:
 
 class TeamHQ:
     def __init__(self, base: str, token: str, project: str) -> None:
+        self._base, self._token = base, token
         self._wire = Wire(base, token)
         self._path = f"/api/projects/{project}"
 
@@ -76,13 +93,20 @@ class TeamHQ:
         assert answer.status == 200, answer
         return check_metadata(answer.body)
 
+    def another(self, name: str, path: str) -> "TeamHQ":
+        """One more project, with a page of its own."""
+        body = {"name": name, "path": path, "kickoff": "say hello"}
+        answer = self._wire.ask("POST", "/api/projects", body)
+        assert answer.status == 201, answer
+        return TeamHQ(self._base, self._token, answer.body["id"])
+
     def message(self, session_id: str, text: str) -> tuple[int, Json]:
         answer = self._wire.ask("POST", f"{self._path}/sessions/{session_id}/message", {"message": text})
         return answer.status, answer.body
 
     def stop(self, session_id: str) -> tuple[int, Json]:
         answer = self._wire.ask("POST", f"{self._path}/sessions/{session_id}/stop")
-        return answer.status, answer.body
+        return answer.status, check_metadata(answer.body) if answer.status == 200 else answer.body
 
     def log_of(self, session_id: str) -> "WorkLog":
         return WorkLog(self._wire, f"{self._path}/sessions/{session_id}/events")
@@ -96,15 +120,25 @@ class WorkLog:
         self._path = path
         self._stream: Events | None = None
         self._frames: Any = iter(())
+        self._last_id = ""
+        self._tools: list[str] = []
+        self._turn = 0
         self.events: list[Json] = []
         self.done: Json | None = None
 
-    def connect(self) -> None:
-        """From the first event on that is not here yet: the id of the last one, plus 1."""
+    def connect(self, *, as_browser: bool = False) -> None:
+        """From the first event on that is not here yet: `offset` is its number, the header that of the one before."""
         offset = self.events[-1]["id"] + 1 if self.events else 0
-        self._stream = self._wire.stream("GET", self._path + (f"?offset={offset}" if offset else ""))
+        query = f"?offset={offset}" if offset and not as_browser else ""
+        header = {"Last-Event-ID": str(offset - 1)} if offset and as_browser else {}
+        self._stream = self._wire.stream("GET", self._path + query, **header)
         assert self._stream.status == 200 and self._stream.kind.startswith("text/event-stream")
         self._frames = iter(self._stream)
+
+    def status_for_a_browser(self) -> int:
+        """Of a request by a browser that has every event."""
+        with self._wire.stream("GET", self._path, **{"Last-Event-ID": self._last_id}) as stream:
+            return stream.status
 
     def lose_connection(self) -> None:
         if self._stream is not None:
@@ -134,16 +168,31 @@ class WorkLog:
         if self._stream is None:
             self.connect()
         frame: Frame = next(self._frames)
+        self._last_id = frame.id
         if frame.event == "session_done":
+            assert set(frame.data) == {"status", "durationMs"}, frame
+            assert frame.data["status"] in STATUSES and fits(frame.data["durationMs"], NUMBER), frame
             self.done = frame.data
             return None
         assert frame.event == "session_event"
         event: Json = frame.data
-        assert set(event) == {"id", "type", "timestamp", "data"} and event["type"] in EVENT_TYPES
+        assert set(event) == {"id", "type", "timestamp", "data"} and event["type"] in EVENT_DATA
         assert isinstance(event["id"], int) and frame.id == str(event["id"])
         assert not self.events or event["id"] > self.events[-1]["id"], "an event came twice"
+        check_data(event)
+        self._check_order(event)
         self.events.append(event)
         return event
+
+    def _check_order(self, event: Json) -> None:
+        """Turns are counted from 1, a message is of the turn that it begins, and a result of a tool that was used."""
+        kind, data = event["type"], event["data"]
+        self._turn += kind == "turn_start"
+        if "turnNumber" in data:
+            assert data["turnNumber"] == self._turn + (kind == "user_message"), event
+        if kind == "tool_use":
+            self._tools.append(data["tool"])
+        assert kind != "tool_result" or data["tool"] in self._tools, event
 
     def text(self) -> str:
         return "".join(event["data"]["text"] for event in self.events if event["type"] == "assistant_text")

@@ -1,6 +1,7 @@
 """A program made for Diane: many turns with one agent, over streams, cancels, a restart and a close, against the
 settings of docs/diane.md."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,9 +10,18 @@ import pytest
 
 from tests.harness import LiveServer, eventually
 from tests.seeds.diane_client import Failed, Manager, text_of
+from tests.seeds.wire import Json
 
 Serve = Callable[..., LiveServer]
 AGENT = "opencode"
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def manager_of(server: LiveServer) -> Manager:
@@ -113,11 +123,15 @@ def test_sessions_of_one_directory_share_a_process_which_ends_with_the_last(serv
     manager = manager_of(server)
     first, second = (manager.start_session(AGENT, str(tmp_path)) for _ in range(2))
 
-    def pids() -> set[int]:
-        return {server.session(each["session_id"])["pid"] for each in (first, second)}
+    def pid(session: Json) -> int:
+        return int(server.session(session["session_id"])["pid"])
 
     for session in (first, second):
         manager.prompt_session(session, f"say {session['session_id']}")
-    assert len(pids()) == 1
+    shared = pid(first)
+    assert pid(second) == shared
     manager.close_session(first)
-    assert session["session_id"] in text_of(manager.prompt_session(second, "recall"))
+    assert f"say {second['session_id']}" in text_of(manager.prompt_session(second, "recall"))
+    assert pid(second) == shared and is_alive(shared)
+    manager.close_session(second)
+    eventually(lambda: not is_alive(shared), "the process ends with its last session")

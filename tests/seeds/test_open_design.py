@@ -1,6 +1,9 @@
 """A program made for Open Design: each guard of its resume rule, questions, a lost connection and a cancel, against the
-settings of docs/open-design.md. A run that is not resumed is told everything: both halves are looked at each time."""
+settings of docs/open-design.md. Both halves are looked at each time: whether the run was resumed, and that the agent
+knows exactly what it should, be it from its own session or because it was told."""
 
+import json
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +16,14 @@ Serve = Callable[..., LiveServer]
 
 def chat_of(server: LiveServer) -> Chat:
     return Chat(server.url, server.token, "design")
+
+
+def recalled(chat: Chat, agent: str | None = None, *, fresh: bool = False) -> tuple[bool, list[str]]:
+    """One more turn: whether it was resumed, and which messages the agent knows, that one left out."""
+    run = chat.ask("recall", agent=agent, force_fresh_session=fresh)
+    lines = [json.loads(line[2:]) for line in chat.said(run).split("\n") if line.startswith("- ")]
+    assert run["status"] == "completed" and lines[-1] == "recall"
+    return run["sessionResumed"], lines[:-1]
 
 
 @pytest.mark.smoke
@@ -28,19 +39,16 @@ def test_a_follow_up_is_resumed_and_sends_the_new_message_alone(serve: Serve) ->
 def test_a_fresh_start_is_told_everything(serve: Serve) -> None:
     chat = chat_of(serve("open-design.md"))
     chat.ask("say one")
-    fresh = chat.ask("recall", force_fresh_session=True)
-    assert fresh["sessionResumed"] is False and "say one" in chat.said(fresh)
-    assert chat.ask("say three")["sessionResumed"] is True
+    assert recalled(chat, fresh=True) == (False, ["say one"])
+    assert recalled(chat) == (True, ["say one", "recall"])
 
 
 def test_another_agent_begins_with_what_it_may_see_and_the_first_one_goes_on_with_its_own(serve: Serve) -> None:
     chat = chat_of(serve("open-design.md"))
     chat.ask("say one")
-    other = chat.ask("say two", agent="codex")
-    assert other["sessionResumed"] is False
     # Scoped to the agent: what follows the last answer of another one.
-    back = chat.ask("recall", agent="claude")
-    assert "say two" not in chat.said(back)
+    assert recalled(chat, "codex") == (False, [])
+    assert recalled(chat, "claude") == (True, ["say one"])
 
 
 def test_an_edited_and_a_retried_turn_are_not_resumed(serve: Serve) -> None:
@@ -48,12 +56,73 @@ def test_an_edited_and_a_retried_turn_are_not_resumed(serve: Serve) -> None:
     chat.ask("say one")
     chat.ask("say two")
     chat.edit(1, "say won")
-    edited = chat.ask("recall")
-    assert edited["sessionResumed"] is False
-    assert "say won" in chat.said(edited) and "say one" not in chat.said(edited)
+    assert recalled(chat) == (False, ["say won", "say two"])
     again = chat.retry(2)
     assert again["sessionResumed"] is False
-    assert chat.ask("say on")["sessionResumed"] is True
+    assert recalled(chat) == (True, ["say won", "say two"])
+
+
+def test_an_edit_of_a_foreign_turn_that_stays_the_boundary_is_resumed(serve: Serve) -> None:
+    chat = chat_of(serve("open-design.md"))
+    chat.ask("say one", agent="codex")
+    chat.ask("say two", agent="claude")
+    chat.edit(1, "say won")
+    assert recalled(chat) == (True, ["say two"])
+
+
+def test_a_retry_of_the_foreign_turn_at_the_boundary_is_not_resumed(serve: Serve) -> None:
+    chat = chat_of(serve("open-design.md"))
+    chat.ask("say one")
+    chat.ask("say two", agent="codex")
+    chat.ask("say three", agent="claude")
+    chat.retry(2)
+    # What the agent may see begins after the foreign answer, which is there again.
+    assert recalled(chat, "claude") == (False, [])
+
+
+def move_the_directory(server: LiveServer) -> None:
+    """The project's directory is another one, in the same place."""
+    directory = server.data.parent / "design"
+    directory.rename(server.data.parent / "moved away")
+    directory.mkdir()
+
+
+def replace_claude(server: LiveServer, script: str) -> None:
+    """Another program under the agent's name."""
+    program = server.data.parent / "another-claude"
+    program.write_text(f'#!/bin/sh\n{script}\nexec {sys.executable} -m perdure.rehearsal --claude "$@"\n')
+    program.chmod(0o700)
+    settings = server.data / "perdure.toml"
+    before, first = settings.read_text(), f'["{sys.executable}", "-m", "perdure.rehearsal", "--claude"]'
+    assert first in before
+    settings.write_text(before.replace(first, f'["{program}"]'))
+    server.post("/api/agents/reload", expect=200)
+
+
+def test_a_directory_that_was_replaced_is_not_resumed_in(serve: Serve) -> None:
+    server = serve("open-design.md")
+    chat = chat_of(server)
+    chat.ask("say one")
+    move_the_directory(server)
+    assert recalled(chat) == (False, ["say one"])
+
+
+def test_another_program_does_not_resume_the_session_of_the_first(serve: Serve) -> None:
+    server = serve("open-design.md")
+    chat = chat_of(server)
+    chat.ask("say one")
+    replace_claude(server, "")
+    assert recalled(chat) == (False, ["say one"])
+    assert recalled(chat) == (True, ["say one", "recall"])
+
+
+def test_a_program_whose_help_knows_no_resume_is_told_everything_each_time(serve: Serve) -> None:
+    server = serve("open-design.md")
+    replace_claude(server, 'case "$*" in *--help*) echo "--output-format and no more"; exit;; esac')
+    chat = chat_of(server)
+    chat.ask("say one")
+    assert recalled(chat) == (False, ["say one"])
+    assert recalled(chat) == (False, ["say one", "recall"])
 
 
 def test_a_question_is_answered_with_the_result_of_its_tool_on_a_resumed_run(serve: Serve) -> None:
@@ -72,16 +141,15 @@ def test_a_question_is_answered_with_the_result_of_its_tool_on_a_resumed_run(ser
 def test_an_agent_that_refuses_its_old_session_is_told_everything_in_the_same_run(serve: Serve) -> None:
     chat = chat_of(serve("open-design.md"))
     chat.ask("say one\nreject-resume")
-    run = chat.ask("recall")
-    assert (run["status"], run["sessionResumed"]) == ("completed", False)
-    assert "say one" in chat.said(run)
+    assert recalled(chat) == (False, ["say one\nreject-resume"])
 
 
 def test_a_cancelled_run_keeps_what_was_said(serve: Serve) -> None:
     chat = chat_of(serve("open-design.md"))
     chat.ask("say one")
     run_id = chat.send("say half of it\nhang")
+    chat.until_said(run_id, "half of it")
     chat.cancel()
     run = chat.finished(run_id)
-    assert run["status"] == "cancelled"
+    assert (run["status"], chat.said(run)) == ("cancelled", "half of it")
     assert chat.ask("say on")["status"] == "completed"

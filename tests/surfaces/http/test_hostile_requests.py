@@ -1,4 +1,4 @@
-"""Fifteen hundred requests of an attacker, with the token and without it: each is answered or closed; nothing breaks."""
+"""Fifteen hundred requests of an attacker, with and without the token: each is answered or closed; nothing breaks."""
 
 import re
 import socket
