@@ -79,7 +79,6 @@ export interface Session {
   queue_length: number;
   pending_prompts: number;
   waiting_until: string | null;
-  /** Why it waits: `slots_full`, or the code of a usage limit. */
   waiting_reason: string | null;
   usage: Usage & { [key: string]: Json | undefined };
   last_line?: string;
