@@ -13,8 +13,9 @@ STATUSES = ("running", "completed", "failed", "stopped", "timed-out")
 STATES = ("processing", "idle", "ended")
 MESSAGE_MAX_CHARS = 500
 
+Shapes = dict[str, dict[str, tuple[type, ...]]]
 TEXT, YES_NO, OBJECT, NUMBER, NUMBER_OR_NULL = (str,), (bool,), (dict,), (int, float), (int, float, type(None))
-EVENT_DATA: dict[str, dict[str, tuple[type, ...]]] = {
+EVENT_DATA: Shapes = {
     "assistant_text": {"text": TEXT, "delta": YES_NO},
     "tool_use": {"tool": TEXT, "input": OBJECT},
     "tool_result": {"tool": TEXT, "output": TEXT, "truncated": YES_NO},
@@ -26,7 +27,7 @@ EVENT_DATA: dict[str, dict[str, tuple[type, ...]]] = {
     "user_message": {"message": TEXT, "turnNumber": NUMBER},
 }
 """What each type of event carries, always."""
-MORE_DATA = {"turn_start": {"message": TEXT}, "turn_end": {"costUsd": NUMBER}, "error": {"detail": TEXT}}
+MORE_DATA: Shapes = {"turn_start": {"message": TEXT}, "turn_end": {"costUsd": NUMBER}, "error": {"detail": TEXT}}
 """And what it may carry."""
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perdure.surfaces.teamhq import FOR_FILES, Teller, told
 from tests.harness import eventually
-from tests.seeds.teamhq_client import EVENT_TYPES
+from tests.seeds.teamhq_client import EVENT_DATA
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.reading import connect, receive_until
 from tests.surfaces.http.teamhq_client import TeamHQ, text_of
@@ -37,7 +37,7 @@ def test_two_turns_are_told_in_teamhqs_words(team: TeamHQ) -> None:
     team.stop(session)
     events = team.events(session)
     assert all(set(event) == {"id", "timestamp", "type", "data"} for event in events)
-    assert {event["type"] for event in events} <= set(EVENT_TYPES)
+    assert {event["type"] for event in events} <= set(EVENT_DATA)
     assert (events[0]["type"], events[0]["data"]) == ("system", {"message": "Session started"})
     assert (events[1]["type"], events[1]["data"]) == ("turn_start", {"turnNumber": 1, "message": "say one"})
     told_in_order = [event for event in events if event["type"] not in ("assistant_text", "system")]
