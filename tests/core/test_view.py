@@ -1,9 +1,11 @@
 """A turn as it looks: text with a bounded tail, tools, and snapshots."""
 
+import sys
 from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +13,8 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.view import (
     LIVE_IMAGE_CHARS,
+    LIVE_TEXT_CHARS,
+    LIVE_TOOLS_BYTES,
     TOOL_CONTENT_CHARS,
     TextPart,
     TurnView,
@@ -104,6 +108,75 @@ def test_a_live_view_keeps_the_newest_pictures_and_a_transcript_all() -> None:
     assert [part["data"] is not None for part in live.show()] == [False] * 6 + [True] * 4
     assert live.size == LIVE_IMAGE_CHARS and whole.size == 10 * LIVE_IMAGE_CHARS // 4
     assert all(part["data"] is not None for part in whole.show())
+
+
+LONG = "x" * 100_000
+ANSWER = ev.PromptResolved(turn=1, prompt_id="p", by="person", outcome="answered", delivered=True)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ev.AssistantText(turn=1, block=0, delta=LONG),
+        ev.UserMessage(turn=1, message_id="m", text=LONG, agent="a"),
+        ev.UserMessage(turn=1, message_id="m", text="look", agent="a", attachments=[{"data": LONG}]),
+        ev.ToolUse(turn=1, tool_id="new", name="Write", input={"content": LONG}),
+        ev.ToolUse(turn=1, tool_id="t", name="Write", input={"content": LONG}),
+        ev.ToolUpdate(turn=1, tool_id="t", input=[[LONG]]),
+        ev.ToolUpdate(turn=1, tool_id="t", input=[[]] * 1_000),
+        ev.ToolResult(turn=1, tool_id="t", diff=[{"path": "a", "old_text": None, "new_text": LONG}]),
+        ev.ToolUpdate(turn=1, tool_id="t", locations=[{"path": LONG}]),
+        ev.PendingPrompt(turn=1, prompt_id="q", kind="permission", title="?", input={"content": LONG}),
+        ev.Plan(turn=1, entries=[ev.PlanEntry(LONG)]),
+        ev.System(turn=1, code="c", message=LONG),
+        ev.Error(turn=1, code="c", message=LONG),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_all_that_a_view_keeps_counts_once_however_often_it_is_told(event: ev.Event) -> None:
+    view = TurnView(1, live_chars=None)
+    view.fold(ev.ToolUse(turn=1, tool_id="t", name="Bash"))
+    before = view.size
+    view.fold(event)
+    assert view.size >= before + len(LONG)
+    if not isinstance(event, ev.AssistantText | ev.System | ev.Error):
+        grown = view.size
+        view.fold(event)
+        assert view.size == grown
+
+
+def test_a_prompt_that_was_answered_and_an_edited_message_count_as_they_are_now() -> None:
+    view = TurnView(1)
+    view.fold(ev.PendingPrompt(turn=1, prompt_id="p", kind="permission", title="?", input={"content": LONG}))
+    view.fold(ANSWER)
+    view.fold(ev.UserMessage(turn=1, message_id="m", text=LONG, agent="a"))
+    view.fold(ev.HistoryChanged(turn=1, change="edit", bumped=[], text="short"))
+    assert view.size < 10_000
+
+
+def test_text_that_is_not_ascii_counts_as_wide_as_it_is_kept() -> None:
+    view = TurnView(1)
+    view.fold(ev.AssistantText(turn=1, block=0, delta="x" * LIVE_TEXT_CHARS))
+    assert view.size == LIVE_TEXT_CHARS
+    view.fold(ev.AssistantText(turn=1, block=0, delta="\U0001f600"))
+    assert view.size == 4 * (LIVE_TEXT_CHARS + 1) >= sys.getsizeof(view.text()) - 100
+
+
+def test_a_live_view_keeps_what_the_newest_tools_were_given_and_a_transcript_all() -> None:
+    live, whole = TurnView(1), TurnView(1, live_chars=None)
+    for number in range(100):
+        for view in (live, whole):
+            view.fold(ev.ToolUse(turn=1, tool_id=f"t{number}", name="Write", input={"content": LONG}))
+            view.fold(ev.ToolResult(turn=1, tool_id=f"t{number}", content="done", diff=[{"new_text": LONG}]))
+            assert view is whole or view.size < 2 * LIVE_TOOLS_BYTES + 3 * len(LONG)
+    shown = live.show()
+    kept = [tool["input"] is not None for tool in shown]
+    assert kept == sorted(kept) and LIVE_TOOLS_BYTES < 2 * kept.count(True) * len(LONG) < 2 * LIVE_TOOLS_BYTES
+    assert ["diff" in tool for tool in shown] == ["content" in tool for tool in shown] == kept
+    assert ["offset" not in tool for tool in shown] == kept, "a reader knows which are not whole"
+    assert all("offset" not in tool and tool["input"] == {"content": LONG} for tool in whole.show())
+    live.fold(ev.ToolUse(turn=1, tool_id="huge", name="Write", input={"content": LONG * 100}))
+    assert live.size < LIVE_TOOLS_BYTES and len(live.tools) == 101
 
 
 def test_a_plan_is_shown_once_as_it_is_now() -> None:

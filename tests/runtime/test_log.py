@@ -90,6 +90,30 @@ async def test_viewers_at_many_places_of_one_session_cost_only_a_few_joined_piec
     assert journal.frames_after(journal.last_seq - 1) is shared, "those at the same place share one piece"
 
 
+async def test_pieces_that_are_made_for_viewers_count_for_the_limit_of_all_sessions(store: MeasuredStore) -> None:
+    journal = await working(store)
+    for _ in range(JOINS_MAX + 1):
+        await say(journal, "x" * 10_000)
+    before = journal.log.recent.total_bytes
+    made = [journal.frames_after(position) for position in range(journal.last_seq - JOINS_MAX, journal.last_seq)]
+    assert journal.log.recent.total_bytes == before + sum(len(piece or b"") for piece in made)
+
+
+async def test_a_journal_that_was_let_go_of_or_erased_counts_for_nothing(store: MeasuredStore) -> None:
+    journal = await working(store)
+    log = journal.log
+    await say(journal, "x" * 10_000)
+    log.evict(-1)
+    await journal.snapshot_frame()
+    assert (log.journals, log.recent.total_bytes) == ({}, 0)
+    assert await log.open("s") is journal, "it is the same one, as long as somebody holds it"
+    await say(journal, "x" * 10_000)
+    assert log.recent.total_bytes > 20_000
+    log.forget("s")
+    await journal.snapshot_frame()
+    assert log.recent.total_bytes == 0
+
+
 async def test_a_long_running_turn_is_loaded_in_pieces(store: MeasuredStore) -> None:
     journal = await working(store)
     for _ in range(30):
@@ -151,6 +175,7 @@ async def test_a_history_that_is_taken_over_at_once_is_the_same_as_one_that_is_r
     turns = [event for number in numbers for event in _finished(number)]
     take_over(made, turns, set(numbers))
     journal = await log.create(made)
+    assert log.recent.total_bytes == journal.view.size > 0
     read = await Log(store).load("s")
     assert read is not None
     assert (journal.last_seq, journal.decided_seq) == (read.last_seq, read.decided_seq)

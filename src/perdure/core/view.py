@@ -16,11 +16,34 @@ from perdure.core.state import Session, Turn
 LIVE_TEXT_CHARS = 256 * 1024
 LIVE_IMAGE_CHARS = 4 * 1024 * 1024
 """A live view keeps the newest pictures within this; of older ones it says that they were there."""
+LIVE_TOOLS_BYTES = 4 * 1024 * 1024
+"""It keeps what the newest tools were given and gave within twice this; older ones then have an `offset` instead."""
 TOOL_CONTENT_CHARS = 64 * 1024
 SNAPSHOT_TURNS = 100
 
 
+ITEM_BYTES = 100
+"""What each member of a list or an object takes beside its text, about."""
+WIDE_CHAR_BYTES = 4
+"""One character that is not ASCII widens all those beside it."""
+
 _TOLD_AS_THEY_ARE = (ev.PromptResolved, ev.Error, ev.System, ev.ContextFallback, ev.HistoryShortened)
+_OF_A_TOOL = ("input", "diff", "locations", "content")
+
+
+def size_of(value: Any) -> int:
+    """How many bytes a value takes in memory, about."""
+    size, todo = 0, [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, str):
+            size += len(one) if one.isascii() else len(one) * WIDE_CHAR_BYTES
+        elif isinstance(one, dict | list):
+            size += len(one) * ITEM_BYTES
+            todo.extend(one.values() if isinstance(one, dict) else one)
+        elif isinstance(one, msgspec.Struct):
+            todo.extend(getattr(one, name) for name in one.__struct_fields__)
+    return size
 
 
 class TextPart:
@@ -32,10 +55,6 @@ class TextPart:
         self.chunks: list[str] = []
         self.length = 0
         self.offset = 0
-
-    def add(self, delta: str) -> None:
-        self.chunks.append(delta)
-        self.length += len(delta)
 
     def text(self) -> str:
         if len(self.chunks) > 1:
@@ -65,12 +84,15 @@ class TurnView:
         self.text_offset = 0
         self._live_chars = live_chars
         self._kept = 0
+        self._is_wide = False
+        self._of_tools = 0
         self._beside = 0
 
     @property
     def size(self) -> int:
-        """How many characters it keeps, about: text, what tools gave, pictures."""
-        return self._kept + self._beside
+        """How many bytes it keeps, about."""
+        text = self._kept * WIDE_CHAR_BYTES if self._is_wide else self._kept
+        return text + self._of_tools + self._beside
 
     def fold(self, event: ev.Event) -> None:
         if event.turn != self.turn:
@@ -84,36 +106,47 @@ class TurnView:
         elif isinstance(event, ev.ToolUpdate | ev.ToolResult):
             self._tool_update(event)
         elif isinstance(event, ev.UserMessage):
-            self.message = {
+            message = {
                 "message_id": event.message_id,
                 "text": event.text,
                 "at": event.at,
                 "attachments": event.attachments,
             }
             if event.origin != "person":
-                self.message["origin"] = event.origin
+                message["origin"] = event.origin
+            self._say(message)
         elif isinstance(event, ev.Plan):
             self._plan(event)
         elif isinstance(event, ev.Image):
             self._image(event)
         elif isinstance(event, ev.PendingPrompt):
+            self._beside += size_of(event) - size_of(self._asked.get(event.prompt_id))
             self._asked[event.prompt_id] = event
         elif isinstance(event, ev.HistoryChanged):
             if event.change == "edit" and self.message is not None:
-                self.message = {**self.message, "text": event.text, "edited_at": event.at}
+                self._say({**self.message, "text": event.text, "edited_at": event.at})
         elif isinstance(event, _TOLD_AS_THEY_ARE):
             part = msgspec.to_builtins(event)
             shown = {key: part[key] for key in part if key not in ("session_id", "turn", "answer")}
             if isinstance(event, ev.PromptResolved):
                 shown.update(self._about(event))
-            self.parts.append(shown)
+            self._add(shown)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        self._beside += size_of(message) - size_of(self.message)
+        self.message = message
+
+    def _add(self, part: dict[str, Any]) -> None:
+        self._beside += size_of(part)
+        self.parts.append(part)
 
     def _about(self, event: ev.PromptResolved) -> dict[str, Any]:
         """What was asked, and what was said to it: the prompt itself is no longer there to be looked at."""
         answer = event.answer or {}
         about: dict[str, Any] = {"reason": answer["reason"]} if answer.get("reason") else {}
-        prompt = self._asked.get(event.prompt_id)
+        prompt = self._asked.pop(event.prompt_id, None)
         if prompt is not None:
+            self._beside -= size_of(prompt)
             about.update(title=prompt.title, kind=prompt.kind)
             if prompt.questions:
                 about["questions"] = [msgspec.to_builtins(question) for question in prompt.questions]
@@ -141,8 +174,12 @@ class TurnView:
         if not (isinstance(last, TextPart) and last.kind == kind and last.block == block):
             last = TextPart(kind, block)
             self.parts.append(last)
-        last.add(delta)
-        self._kept += len(delta)
+        chars = len(delta)
+        last.chunks.append(delta)
+        last.length += chars
+        self._kept += chars
+        if not delta.isascii():
+            self._is_wide = True
         if self._live_chars is not None and self._kept > 2 * self._live_chars:
             self._trim()
 
@@ -165,7 +202,7 @@ class TurnView:
         if known is not None:
             known.update(name=event.name, kind=event.kind, title=event.title or known["title"])
             if event.input is not None:
-                known["input"] = event.input
+                self._put(known, "input", event.input)
             return
         tool = {
             "type": "tool",
@@ -174,27 +211,28 @@ class TurnView:
             "kind": event.kind,
             "title": event.title,
             "status": "pending",
-            "input": event.input,
+            "input": None,
             "parent_tool_id": event.parent_tool_id,
             "started_at": event.at,
         }
         self.tools[event.tool_id] = tool
-        self.parts.append(tool)
+        self._add(tool)
+        self._put(tool, "input", event.input)
 
     def _tool_update(self, event: ev.ToolUpdate | ev.ToolResult) -> None:
         tool = self.tools.get(event.tool_id)
         if tool is None:
             return
         tool["status"] = event.status
-        for key in ("title", "input", "diff", "locations"):
+        if event.title is not None:
+            tool["title"] = event.title
+        for key in ("input", "diff", "locations"):
             value = getattr(event, key)
             if value is not None:
-                tool[key] = value
+                self._put(tool, key, value)
         if event.content is not None:
             limit = TOOL_CONTENT_CHARS if self._live_chars is not None else None
-            before = len(tool.get("content", ""))
-            tool["content"] = event.content if limit is None else event.content[-limit:]
-            self._beside += len(tool["content"]) - before
+            self._put(tool, "content", event.content if limit is None else event.content[-limit:])
         if isinstance(event, ev.ToolResult):
             tool["is_error"] = event.is_error
             tool["ended_at"] = event.at
@@ -202,6 +240,23 @@ class TurnView:
                 tool["outcome"] = event.outcome
             if event.waited_ms:
                 tool["waited_ms"] = event.waited_ms
+
+    def _put(self, tool: dict[str, Any], key: str, value: Any) -> None:
+        self._of_tools += size_of(value) - size_of(tool.get(key))
+        tool[key] = value
+        if self._live_chars is not None and self._of_tools > 2 * LIVE_TOOLS_BYTES:
+            self._trim_tools()
+
+    def _trim_tools(self) -> None:
+        """Of the oldest tools beyond the bound keep only that they were there."""
+        for tool in self.tools.values():
+            if self._of_tools <= LIVE_TOOLS_BYTES:
+                break
+            dropped = sum(size_of(tool.pop(key, None)) for key in _OF_A_TOOL)
+            self._of_tools -= dropped
+            tool["input"] = None
+            if dropped:
+                tool["offset"] = tool.get("offset", 0) + dropped
 
     def _image(self, event: ev.Image) -> None:
         part = {"type": "image", "mime_type": event.mime_type, "size": event.size, "data": event.data}
@@ -221,9 +276,10 @@ class TurnView:
         entries = [msgspec.to_builtins(entry) for entry in event.entries]
         for part in self.parts:
             if isinstance(part, dict) and part["type"] == "plan":
+                self._beside += size_of(entries) - size_of(part["entries"])
                 part["entries"] = entries
                 return
-        self.parts.append({"type": "plan", "entries": entries})
+        self._add({"type": "plan", "entries": entries})
 
 
 TURN_FIELDS = (

@@ -47,6 +47,8 @@ class Tail:
 
     def after(self, position: int) -> bytes:
         """Everything after `position` as one piece shared by all who are there."""
+        if not self._frames or self._frames[-1][0] <= position:
+            return b""
         joined = self._joins.get(position)
         if joined is None:
             pieces: list[bytes] = []

@@ -181,6 +181,7 @@ class Journal:
             self.view.fold(event)
         self.touched = self.last_event_s = self.log.steady()
         self.happened_at = max(self.state.last_active_at, events[-1].at)
+        self._note_size()
         self._tell([(seq, event) for seq, event in enumerate(events, 1) if event.decisive])
 
     def _publish(self, events: list[Any], drafts: list[Draft], first: int) -> None:
@@ -245,19 +246,20 @@ class Journal:
         """Everything after `position` as one piece shared by all who are there; None if the tail no longer has it."""
         if not self.holds(position):
             return None
-        return b"" if position == self.last_seq else self._tail.after(position)
+        before, joined = self._tail.size, self._tail.after(position)
+        if self._tail.size != before:
+            self._note_size()
+        return joined
 
     def frames_since(self, position: int) -> list[tuple[int, bytes]] | None:
         """The same as single frames with their numbers."""
         return self._tail.since(position) if position >= 0 and self.holds(position) else None
 
     def _note_size(self) -> None:
-        self.log.recent.note(self.state.id, self.size)
-
-    @property
-    def size(self) -> int:
-        """How many bytes are kept for viewers, about."""
-        return self._tail.size + self.view.size + (len(self._snapshot[1]) if self._snapshot is not None else 0)
+        """How much is kept for viewers; not of a journal that was let go of, and that only its holders keep."""
+        if self.log.journals.get(self.state.id) is self:
+            snapshot_bytes = len(self._snapshot[1]) if self._snapshot is not None else 0
+            self.log.recent.note(self.state.id, self._tail.size + self.view.size + snapshot_bytes)
 
     async def snapshot_frame(self) -> tuple[int, bytes]:
         """(seq, frame): everything that a viewer needs to begin. Made once per position."""
@@ -276,9 +278,8 @@ class Journal:
             if seq != self.last_seq:
                 return await self.snapshot_frame()
             body = _json.encode(snapshot(self.state, view, seq, turns, self.log.stamp(), self.happened_at))
-            made = self._snapshot = (seq, self.log.frame(seq, "snapshot", body))
+            self._snapshot = (seq, self.log.frame(seq, "snapshot", body))
             self._note_size()
-            return made
         return self._snapshot
 
     @property
