@@ -5,7 +5,9 @@ the conversation, and the two sides number their requests apart, so that an agen
 Deliberately not here: batches, which no agent sends on stdio.
 """
 
+import codecs
 import json
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,16 +16,27 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from perdure.drivers.sentences import DETAIL_CHARS, plain
 
 METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
 NEEDS_LOGIN = -32000
 RESOURCE_NOT_FOUND = -32002
 
 MAX_DEPTH_LEVELS = 128
 """Deeper values are refused: they decode here and then overflow whoever encodes them again."""
+MAX_PARTS = 250_000
+"""Strings, commas and opening brackets. A value of more is refused: few bytes that come may be a hundred in memory."""
+MEND_BYTES = 64 * 1024
 
 Id = int | str | float | None
 T = TypeVar("T")
 
 _NOTHING = Raw(b"")
+_MARKS = (b",", b"[", b"{")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+"?', re.DOTALL)
+"""Also one that has no end: else each later quote would be tried, up to the end."""
+_HALVES = re.compile(rb"\\(?:\\(?:\\\\)*|(u[dD][89a-fA-F][0-9a-fA-F]{2}(?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})*))")
+"""Halves of emojis in a row (with a group), or escaped backslashes, behind which there are none. The first character is
+plain, so that it is searched for fast."""
+_LONE = re.compile("[\ud800-\udfff]+")
 
 
 class Frame(Struct):
@@ -87,9 +100,11 @@ def read(raw: bytes | Raw, decoder: "msgspec.json.Decoder[T]") -> T | None:
 
 
 def value(raw: bytes | Raw) -> Any:
-    """Any JSON value, or None if it is broken or nested beyond reason."""
-    found = read(raw, _any)
+    """Any JSON value, or None if it is broken, nested beyond reason or made of more parts than memory is given to."""
     body = bytes(raw)
+    if len(body) > MAX_PARTS and _too_many(body):
+        return None
+    found = read(body, _any)
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH_LEVELS and _too_deep(found):
         return None
     return found
@@ -144,25 +159,41 @@ def _line(message: dict[str, Any]) -> bytes:
 
 
 def _mended(body: bytes) -> bytes | None:
-    try:
-        found = json.loads(body.decode("utf-8", "replace"))
-        return _without_lone_surrogates(json.dumps(found, ensure_ascii=False, allow_nan=False))
-    except (ValueError, RecursionError):
-        return None
+    """With U+FFFD for halves of emojis and for what is not UTF-8. In bytes: as text it may be four times as long."""
+    reader = codecs.getincrementaldecoder("utf-8")("replace")
+    pieces = (body[start : start + MEND_BYTES] for start in range(0, len(body), MEND_BYTES))
+    valid = b"".join([*(reader.decode(piece).encode() for piece in pieces), reader.decode(b"", True).encode()])
+    mended = _HALVES.sub(_joined, valid) if b"\\ud" in valid or b"\\uD" in valid else valid
+    return mended if mended != body else None
+
+
+def _joined(halves: re.Match[bytes]) -> bytes:
+    if not halves[1]:
+        return halves[0]
+    whole: str = json.loads(b'"%b"' % halves[0])
+    return _LONE.sub(lambda lone: "\ufffd" * len(lone[0]), whole).encode()
 
 
 def _without_lone_surrogates(text: str) -> bytes:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
+def _too_many(body: bytes) -> bool:
+    """Whether it has too many parts. What is inside strings is no part, but is cheaper to count than to tell apart."""
+    if sum(body.count(mark) for mark in (b'"', *_MARKS)) <= MAX_PARTS:
+        return False
+    rest, strings = _STRING.subn(b"", body, MAX_PARTS + 1)
+    return strings + sum(rest.count(mark) for mark in _MARKS) > MAX_PARTS
+
+
 def _too_deep(value: Any) -> bool:
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH_LEVELS):
         level = [
             inner
             for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) in (dict, list)
         ]
         if not level:
             return False

@@ -4,7 +4,8 @@ Splits on newline only (never `splitlines`: U+0085 is data). A line longer than 
 counted, and given as an empty line with `overlong` raised, so that positions stay true. Pure.
 """
 
-MAX_LINE_BYTES = 64 * 1024 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""The longest that agents were seen to write have a few megabytes. Each takes several times its size to be read."""
 
 
 class LineFramer:

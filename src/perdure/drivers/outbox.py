@@ -4,14 +4,20 @@ Above: the parts of each driver's conversation, which add requests in their own 
 between steps, so nothing of it is remembered; the counts of strange things are, and live in the driver's state.
 """
 
+from msgspec.structs import replace
+
 from perdure.core.events import AssistantText, AssistantThinking
 from perdure.drivers.base import Noise, Observation, Step
 
 SAMPLE_MAX_CHARS = 200
 RAW_MAX_CHARS = 16 * 1024
 STRANGE_KINDS_MAX = 64
+TOO_MUCH = "more parts, or deeper ones, than can be read"
 KEPT_MAX = 100
 """So many lines that are not understood are kept of one process; the rest is counted."""
+
+PIECE_CHARS = 1024 * 1024
+"""A longer text is several events: each is copied alone, and one emoji makes only its own piece four bytes wide."""
 
 KEPT = "kept"
 
@@ -30,11 +36,14 @@ class Outbox:
 
     def say(self, thinking: bool, turn: int, block: int, text: str) -> None:
         """A piece of a block: joined to the one before if that is its neighbour."""
-        event = self._event
-        if event is None or event.block != block or event.turn != turn:
+        event, long = self._event, len(text) > PIECE_CHARS
+        if event is None or long or event.block != block or event.turn != turn:
             self._join()
             self._event = (AssistantThinking if thinking else AssistantText)(turn=turn, block=block, delta="")
         self._parts.append(text)
+        if long:
+            # At once, and alone: to be joined, all of it would be copied.
+            self._join()
 
     def write(self, line: bytes) -> None:
         self._lines.append(line)
@@ -62,6 +71,7 @@ class Outbox:
 
     def _join(self) -> None:
         if self._event is not None:
-            self._event.delta = "".join(self._parts)
-            self._observed.append(self._event)
+            event, text = self._event, "".join(self._parts)
             self._event, self._parts = None, []
+            starts = range(0, max(1, len(text)), PIECE_CHARS)
+            self._observed += [replace(event, delta=text[start : start + PIECE_CHARS]) for start in starts]

@@ -11,13 +11,14 @@ from perdure.core.observations import AgentExited, Noise
 from perdure.core.state import Session
 from perdure.drivers import DRIVERS
 from perdure.drivers.base import Conversation, Driver, Order
-from perdure.drivers.lines import LineFramer
+from perdure.drivers.lines import MAX_LINE_BYTES, LineFramer
 from perdure.runtime.launch import Exit, Launch
 from perdure.runtime.sharing import Input, Shared
 from perdure.stores.base import Checkpoint
 
 READ_BYTES = 256 * 1024
 CATCH_UP_S = 2.0
+TOO_LONG = f"a line longer than {MAX_LINE_BYTES // 1024 // 1024} MB was skipped"
 
 Phase = Literal["launching", "live", "gone"]
 
@@ -111,7 +112,7 @@ class Attachment:
         observations = step.observations
         if self._framer.overlong > self._overlong:
             self._overlong = self._framer.overlong
-            observations = [*observations, Noise(sample="", reason="a line longer than 64 MB was skipped")]
+            observations = [*observations, Noise(sample="", reason=TOO_LONG)]
         return more, observations, step.lines
 
     def has_read_all(self, now: float) -> bool:

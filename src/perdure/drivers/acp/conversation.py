@@ -29,7 +29,7 @@ from perdure.drivers.base import (
     StartSession,
     Step,
 )
-from perdure.drivers.outbox import RAW_MAX_CHARS
+from perdure.drivers.outbox import RAW_MAX_CHARS, TOO_MUCH
 
 EARLY_UPDATES_MAX_BYTES = 1024 * 1024
 
@@ -123,7 +123,7 @@ class AcpConversation:
             elif frame.method is None:
                 self._replied(frame)
             elif frame.id is not UNSET:
-                self._requested(frame.id, frame.method, jsonrpc.value(frame.params), line)
+                self._requested(frame.id, frame.method, frame.params, line)
             elif frame.method == "session/update":
                 self._updated(frame.params)
             elif frame.method == "$/cancel_request":
@@ -169,12 +169,16 @@ class AcpConversation:
         self._choosing.set_wanted()
         self._turns.send_next()
 
-    def _requested(self, id: jsonrpc.Id, method: str, params: Any, line: bytes) -> None:
-        given: dict[str, Any] = params if isinstance(params, dict) else {}
+    def _requested(self, id: jsonrpc.Id, method: str, params: Raw, line: bytes) -> None:
+        found = jsonrpc.value(params)
+        given: dict[str, Any] = found if isinstance(found, dict) else {}
         whose = given.get("sessionId")
         if self._state.shared and (whose != self._state.session_id if whose is not None else not self._state.speaks):
             return
-        if method == "session/request_permission":
+        if found is None and memoryview(params).nbytes > len(b"null"):
+            self._out.strange("size", _raw(line), TOO_MUCH)
+            self._out.write(jsonrpc.error(id, jsonrpc.INVALID_PARAMS, f"The params have {TOO_MUCH}."))
+        elif method == "session/request_permission":
             self._asking.permission(id, given)
         elif method == "elicitation/create":
             self._asking.question(id, given)
@@ -188,7 +192,7 @@ class AcpConversation:
         if head is None:
             if not state.speaks:
                 return
-            self._out.strange("update", _raw(bytes(params)), "an update that lacks its parts")
+            self._out.strange("update", _raw(params), "an update that lacks its parts")
             return
         kind = head.update.kind
         if state.phase == "opening":
@@ -198,13 +202,16 @@ class AcpConversation:
         elif head.session_id != state.session_id and state.shared:
             pass
         elif head.session_id != state.session_id:
-            self._out.strange("session", _raw(bytes(params)), "an update of a session that is not open")
+            self._out.strange("session", _raw(params), "an update of a session that is not open")
         elif kind in _CHUNKS:
             self._turns.said(head.update)
         else:
             found = jsonrpc.value(params)
             update = found.get("update") if isinstance(found, dict) else None
-            self._noted(kind, update if isinstance(update, dict) else {}, params)
+            if isinstance(update, dict):
+                self._noted(kind, update, params)
+            else:
+                self._out.strange("size", _raw(params), TOO_MUCH)
 
     def _came_early(self, kind: str, params: bytes) -> None:
         """Before the reply that names the session. There is no turn yet, so content can only be a replay."""
@@ -235,8 +242,8 @@ class AcpConversation:
             case "available_commands_update":
                 self._choosing.commands_updated(update)
             case _:
-                self._out.strange(f"update {kind}", _raw(bytes(params)), "an update of unknown kind")
+                self._out.strange(f"update {kind}", _raw(params), "an update of unknown kind")
 
 
-def _raw(line: bytes) -> str:
-    return line[:RAW_MAX_CHARS].decode("utf-8", "replace")
+def _raw(line: bytes | Raw) -> str:
+    return bytes(memoryview(line)[:RAW_MAX_CHARS]).decode("utf-8", "replace")

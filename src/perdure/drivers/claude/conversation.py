@@ -27,7 +27,7 @@ from perdure.drivers.claude.speaking import Speaking
 from perdure.drivers.claude.state import State
 from perdure.drivers.claude.turns import Turns
 from perdure.drivers.claude.working import Working
-from perdure.drivers.outbox import RAW_MAX_CHARS
+from perdure.drivers.outbox import RAW_MAX_CHARS, TOO_MUCH
 
 RECEIPTS = "msg_lifecycle_v1"
 """A capability: the agent says what becomes of each message that has a uuid."""
@@ -103,10 +103,13 @@ class ClaudeConversation:
                     self._streamed(quick.event, line)
                 continue
             message = wire.message(line)
+            if message is None and quick is not None:
+                self._out.strange("size", _raw(line), TOO_MUCH)
+                message = wire.awaited(line)
+            elif message is None and line.strip():
+                self._plain(line[:1024].decode("utf-8", "replace"))
             if message is not None:
                 self._heard(message, line)
-            elif line.strip():
-                self._plain(line[:1024].decode("utf-8", "replace"))
         return self._out.step()
 
     def _streamed(self, event: wire.StreamEvent, line: bytes) -> None:

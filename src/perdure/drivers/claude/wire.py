@@ -6,7 +6,7 @@ each is made here, whole.
 """
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +34,17 @@ class StreamLine(Struct):
     parent_tool_use_id: str | None = None
 
 
+class Awaited(Struct):
+    """Of a line that can't be read whole, what somebody waits for: the end of a turn, or a request to answer."""
+
+    type: Literal["result", "control_request"]
+    subtype: str = ""
+    is_error: bool = False
+    result: str = ""
+    request_id: str = ""
+
+
+_awaited: msgspec.json.Decoder[Awaited] = msgspec.json.Decoder(Awaited)
 _stream_line: msgspec.json.Decoder[StreamLine] = msgspec.json.Decoder(StreamLine)
 
 
@@ -48,6 +59,12 @@ def stream_line(line: bytes) -> StreamLine | None:
 def message(line: bytes) -> dict[str, Any] | None:
     found = jsonrpc.value(line)
     return found if isinstance(found, dict) else None
+
+
+def awaited(line: bytes) -> dict[str, Any] | None:
+    """What is needed of a line that has more parts, or deeper ones, than `message` reads."""
+    found = jsonrpc.read(line, _awaited)
+    return msgspec.to_builtins(found) if found is not None else None
 
 
 def torn_text(line: bytes) -> str:

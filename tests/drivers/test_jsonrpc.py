@@ -1,0 +1,50 @@
+"""JSON from strangers: whatever comes is read within bounds, or refused, and never costs more than its length."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.drivers import jsonrpc
+from perdure.drivers.jsonrpc import MAX_PARTS
+
+MANY_BYTES = 4_000_000
+
+PIECES = rb"\ud83d \uDE00 \ude00 \\ \n \" a ud83d \u0041 \ud83d\ude00 \ "
+pieces = st.sampled_from([*PIECES.split(), b"\xe9", b"\xff", b"\xf0\x9f\x98\x80", b"\xf0\x9f", b"\xed\xa0\xbd", b'"'])
+
+
+@given(st.lists(pieces, max_size=8).map(b"".join))
+def test_a_text_is_read_with_a_mark_for_each_half_of_an_emoji_and_for_what_is_not_utf_8(body: bytes) -> None:
+    line = b'{"a":"%b"}' % body
+    try:
+        expected = json.loads(line.decode("utf-8", "replace"))
+    except ValueError:
+        assert jsonrpc.value(line) is None
+        return
+    whole = expected["a"].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    assert jsonrpc.value(line) == {**expected, "a": whole}
+
+
+@pytest.mark.parametrize(
+    "again", [b"1,2,[{", rb"\",", rb"\\", rb"\n", rb"\ud83d", rb"\ud83d\ude00", "\u00e9,".encode()]
+)
+def test_what_is_inside_a_string_counts_for_nothing(again: bytes) -> None:
+    line = b'{"a":"%b"}' % (again * (MANY_BYTES // len(again)))
+    found = jsonrpc.value(line)["a"]
+    assert found == json.loads(line)["a"].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+@pytest.mark.parametrize("again", [b"[],", b"{},", b'"",', b'"a,\\"b",', b"0,", b'{"b":1},', b'{"b":{"c":[]}},'])
+def test_a_value_of_too_many_parts_is_refused_and_one_of_fewer_is_read(again: bytes) -> None:
+    few = MAX_PARTS // 8
+    assert len(jsonrpc.value(b"[" + again * few + b"0]")) == few + 1
+    assert jsonrpc.value(b"[" + again * MAX_PARTS + b"0]") is None
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("again", [rb"\"", rb"\\", b'"', b"[", b'{"a":', rb'"\ud83d', b"\xff"])
+@pytest.mark.parametrize("end", [b"", b"\\", b'"'])
+def test_a_long_line_that_is_broken_is_refused_at_once(again: bytes, end: bytes) -> None:
+    assert jsonrpc.value(b'{"a":"' + again * (MANY_BYTES // len(again)) + end) is None
