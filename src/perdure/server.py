@@ -114,8 +114,10 @@ class Server:
             await self._undo(listener)
             if isinstance(error, DataError):
                 raise StartError(str(error)) from error
-            if isinstance(error, StoreError | OSError):
+            if isinstance(error, StoreError):
                 raise StartError(f"The store in {data} can't be opened: {error}{_advice(error)}") from error
+            if isinstance(error, OSError):
+                raise StartError(f"{data} can't be used: {error}. Put that right and start again.") from error
             raise
 
     async def _undo(self, listener: socket.socket) -> None:

@@ -6,9 +6,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from perdure.runtime import data as module
-from perdure.runtime.data import DataDirectory, DataError
+from perdure.runtime.data import FILES, FOLDERS, DataDirectory, DataError
 
 
 def test_a_second_server_is_refused_and_told_where_the_first_one_listens(tmp_path: Path) -> None:
@@ -69,9 +71,61 @@ def test_the_epoch_moves_after_a_reboot_that_no_server_saw_coming(
     assert directory.epoch(3) == 1
 
 
-def test_a_damaged_boot_file_is_no_reason_to_fail(tmp_path: Path) -> None:
-    (tmp_path / "boot.json").write_text("{")
-    assert DataDirectory(tmp_path).epoch(1) == 0
+@pytest.mark.parametrize(
+    "found",
+    [b"{", b"", b"[1,2]", b"5", b"null", b'{"generation":null}', b"\xff", bytes(40), b"[" * 100_000]
+    + [
+        b'{"boot":"b","clean":true,"epoch":%b,"generation":3,"place":1}' % number
+        for number in (b"-1", b'"4"', b"1e300")
+    ],
+)
+def test_a_boot_file_that_can_not_be_read_counts_as_an_unclean_end(tmp_path: Path, found: bytes) -> None:
+    directory = DataDirectory(tmp_path)
+    (tmp_path / "boot.json").write_bytes(found)
+    moved = directory.epoch(9)
+    # Higher than any before, which can't be known: it moves once at most with each server.
+    assert moved == 9
+    assert directory.epoch(10) == moved
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(name=st.sampled_from(["token", "install", "boot.json", "server.json"]), content=st.binary(max_size=60))
+def test_whatever_a_small_file_holds_it_is_used_or_refused_with_what_to_do(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    directory = DataDirectory(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    refused = None
+    try:
+        assert directory.token(None).isascii()
+        assert len(directory.install_id()) == 8
+        assert directory.epoch(3) >= 0
+        assert directory.running()
+    except DataError as error:
+        refused = str(error)
+        (tmp_path / name).unlink()
+    assert refused is None or (str(tmp_path / name) in refused and "elete" in refused)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_folder_in_the_place_of_a_file_is_named_and_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / name / "inside").mkdir(parents=True)
+    tmp_path.chmod(0o700)
+    with pytest.raises(DataError, match=rf"/{name} must be a file.*Move it away"):
+        DataDirectory(tmp_path).open()
+    assert (tmp_path / name / "inside").is_dir()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_file_or_a_broken_link_in_the_place_of_a_folder_is_named_and_left_alone(
+    tmp_path: Path, name: str, is_link: bool
+) -> None:
+    (tmp_path / name).symlink_to("/no/such/place") if is_link else (tmp_path / name).write_text("mine")
+    tmp_path.chmod(0o700)
+    with pytest.raises(DataError, match=rf"/{name} must be a folder.*Move it away"):
+        DataDirectory(tmp_path).open()
+    assert (tmp_path / name).is_symlink() is is_link
 
 
 def test_the_epoch_moves_when_a_backup_of_the_database_was_put_back(tmp_path: Path) -> None:

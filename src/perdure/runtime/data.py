@@ -6,16 +6,20 @@ server.json    where it listens       launches/    one folder per running agent
 boot.json      for the epoch          rehearsal/, workspaces/
 """
 
-import contextlib
 import fcntl
 import json
 import logging
 import os
+import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta, Struct
+
+from perdure.core.errors import UNREADABLE
 from perdure.runtime.filesystem import (
     NETWORK_FILE_SYSTEMS,
     close_to_others,
@@ -26,6 +30,22 @@ from perdure.runtime.filesystem import (
 from perdure.runtime.tokens import TokenError, check_token
 
 logger = logging.getLogger(__name__)
+
+FILES = ("perdure.db", "perdure.db-wal", "perdure.db-shm", "lock", "token", "install", "boot.json", "server.json")
+FOLDERS = ("launches", "quarantine", "attachments", "workspaces", "rehearsal")
+MAX_EPOCH = 999_999_999
+"""It is a part of positions, which clients send back."""
+_INSTALL = re.compile(r"[0-9a-f]{8}( [0-9]+)?")
+
+
+class Boot(Struct, frozen=True):
+    """How the last server ended, and what it had come to."""
+
+    boot: str
+    clean: bool
+    epoch: Annotated[int, Meta(ge=0, le=MAX_EPOCH)]
+    generation: int
+    place: int | None = None
 
 
 class DataError(Exception):
@@ -46,6 +66,7 @@ class DataDirectory:
             raise DataError(f"{self.path} can't be made: {error.strerror}. Choose another with --data.") from error
         if problem is not None:
             raise DataError(problem)
+        self._check_kinds()
         kind = file_system(self.path)
         if kind in NETWORK_FILE_SYSTEMS:
             raise DataError(
@@ -65,6 +86,14 @@ class DataDirectory:
         except OSError as error:
             raise DataError(f"{self.path} can't be written: {error.strerror}. Choose another with --data.") from error
 
+    def _check_kinds(self) -> None:
+        """A folder where a file belongs, or the other way round, is somebody else's doing: nothing of it is touched."""
+        for name, wanted in (*((name, "file") for name in FILES), *((name, "folder") for name in FOLDERS)):
+            path = self.path / name
+            is_right = not path.exists() or path.is_file() if wanted == "file" else path.is_dir()
+            if not is_right and os.path.lexists(path):
+                raise DataError(f"{path} must be a {wanted}, and is something else. Move it away and start again.")
+
     def close(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
@@ -74,7 +103,7 @@ class DataDirectory:
         try:
             told = json.loads((self.path / "server.json").read_text())
             return f"pid {told['pid']}, {told['url']}"
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, LookupError, TypeError):
             return "it has not said where it listens"
 
     def token(self, given: str | None) -> str:
@@ -83,19 +112,29 @@ class DataDirectory:
         if given:
             self.write("token", given + "\n")
             return given
-        kept = self._kept("token", lambda: secrets.token_urlsafe(32))
         try:
+            kept = self._kept("token", lambda: secrets.token_urlsafe(32))
             check_token(kept)
-        except TokenError as error:
+        except (TokenError, UnicodeError) as error:
+            problem = error if isinstance(error, TokenError) else "is not text."
             what = "Delete the file, and the next start makes a new token."
-            raise DataError(f"The token in {self.path / 'token'} {error} {what}") from error
+            raise DataError(f"The token in {self.path / 'token'} {problem} {what}") from error
         return kept
 
     def install_id(self) -> str:
         """By which the processes of this directory's server are known. A copy of the directory gets another one: its
         server must not end the agents of the server that it was copied from."""
         place = str(self.path.stat().st_ino)
-        kept = self._kept("install", lambda: f"{secrets.token_hex(4)} {place}").split()
+        try:
+            known = self._kept("install", lambda: f"{secrets.token_hex(4)} {place}")
+        except UnicodeError:
+            known = ""
+        if not _INSTALL.fullmatch(known):
+            raise DataError(
+                f"The id in {self.path / 'install'} is damaged. Restore the file from a backup; or delete it, and the "
+                "next start makes another id: then turns that still run fail, and browsers have to sign in again."
+            )
+        kept = known.split()
         if kept[1:] not in ([], [place]):
             kept = [secrets.token_hex(4)]
         self.write("install", f"{kept[0]} {place}\n")
@@ -126,20 +165,29 @@ class DataDirectory:
         `normal` the newest events may be gone then, while a viewer has seen them), and after a backup was put back,
         which a generation of the store shows that is no newer than the last one, or a directory that is another."""
         place = self.path.stat().st_ino
-        told: dict[str, Any] = {"boot": "", "clean": True, "epoch": 0, "generation": 0, "place": place}
-        with contextlib.suppress(OSError, ValueError):
-            told |= json.loads((self.path / "boot.json").read_text())
-        unclean = told["boot"] != boot_id() and not told["clean"]
-        put_back = generation <= told["generation"] or place != told["place"]
-        epoch: int = told["epoch"] + (1 if unclean or put_back else 0)
+        last = self._last_boot(generation)
+        unclean = last.boot != boot_id() and not last.clean
+        put_back = generation <= last.generation or last.place not in (None, place)
+        epoch = last.epoch + (1 if unclean or put_back else 0)
         self.mark_boot(epoch, generation, clean=False)
         return epoch
 
+    def _last_boot(self, generation: int) -> Boot:
+        """A file that can't be read counts as an end that was not clean. The epochs before are not known then; there
+        were fewer than the store has seen servers."""
+        try:
+            return msgspec.json.decode((self.path / "boot.json").read_bytes(), type=Boot)
+        except FileNotFoundError:
+            return Boot(boot="", clean=True, epoch=0, generation=0)
+        except (OSError, RecursionError, *UNREADABLE) as error:
+            logger.warning("boot.json can't be read; viewers get a snapshot, as after a power cut: %s", error)
+            return Boot(boot="", clean=False, epoch=min(generation, MAX_EPOCH) - 1, generation=0)
+
     def mark_boot(self, epoch: int, generation: int, *, clean: bool) -> None:
         """An end that can't be noted (the disk is full) counts as unclean, which costs a new epoch after a reboot."""
-        noted = {"boot": boot_id(), "clean": clean, "epoch": epoch, "generation": generation}
+        noted = Boot(boot_id(), clean, min(epoch, MAX_EPOCH), generation, self.path.stat().st_ino)
         try:
-            self.write("boot.json", json.dumps({**noted, "place": self.path.stat().st_ino}))
+            self.write("boot.json", msgspec.json.encode(noted).decode())
         except OSError as error:
             if not clean:
                 raise

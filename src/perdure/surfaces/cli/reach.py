@@ -76,7 +76,7 @@ def is_held(lock: Path) -> bool:
 def read_token(data: Path) -> str | None:
     try:
         return (data / "token").read_text("utf-8").strip() or None
-    except OSError:
+    except (OSError, UnicodeError):
         return None
 
 
