@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.core.elements import elements
+from perdure.core.elements import SMALL_BYTES, TooManyValues, count_values, elements
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -26,3 +27,25 @@ def test_brackets_and_quotes_inside_of_texts_end_nothing() -> None:
     tricky = [{"a": '}]"{[\\'}, [["]"], {"b": "}"}], "],", {"c": {"d": '\\"}'}}, {}]
     assert [json.loads(element) for element in elements(b" [ " + json.dumps(tricky).encode()[1:])] == tricky
     assert list(elements(b"[]")) == list(elements(b" [ ] ")) == []
+
+
+def inside(value: Any) -> int:
+    """How many values a value holds, in all."""
+    held = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    return len(held) + sum(inside(each) for each in held)
+
+
+@settings(max_examples=60)
+@given(values, st.booleans())
+def test_values_are_counted_and_never_too_few(given: Any, is_long: bool) -> None:
+    written = json.dumps(given).encode() + b" " * (SMALL_BYTES if is_long else 0)
+    counted, brackets = count_values(written, 1_000), json.dumps(given).count("{}") + json.dumps(given).count("[]")
+    assert inside(given) <= counted <= inside(given) + brackets + 1
+
+
+def test_counting_ends_soon_where_there_are_too_many() -> None:
+    assert count_values(b"[" + b'"",' * 1_000_000 + b"0]", 100) == 101
+    assert count_values(json.dumps("[{," * 1_000_000).encode(), 100) == 0
+    with pytest.raises(TooManyValues):
+        list(elements(b"[[" + b"{}," * 1_000_000 + b"0]]", 100))
+    assert len(list(elements(b"[[" + b'"",' * 99 + b"0]]", 100))) == 1

@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.core import events as ev
 from perdure.core.clock import seconds, stamp
+from perdure.core.elements import MARKS, count_values
 from perdure.core.errors import Refused
 from perdure.core.history import TOLD
 from perdure.core.images import checked
@@ -26,6 +27,14 @@ LAST_TIME_S = 253_402_300_800
 MAX_NUMBER = 2**53
 MAX_EVENTS = 300_000
 """Of a session that is taken in: all of it is one commit, and in memory until then."""
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+"""Of one event, with the files of its message."""
+MAX_EVENT_VALUES = 64 * 1024
+"""In the lists and objects of one event."""
+MAX_VALUES = 512 * 1024
+"""In those of all events together, besides a few (`PLAIN_VALUES`) that each may have."""
+PLAIN_VALUES = 24
+LESS = "Shorten it, or leave its turn out."
 FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "context_used")
 TAKEN: dict[str, type[ev.Event]] = {str(kind.__struct_config__.tag): kind for kind in TOLD}
 
@@ -41,6 +50,31 @@ def check_count(events: int) -> None:
             "too_large",
             f"The session has more than {MAX_EVENTS:,} events. Join the pieces of its texts, or leave out turns.",
         )
+
+
+class Room:
+    """How much may still come: what is written in a few bytes may take a hundred in memory."""
+
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
+
+    def take(self, raw: bytes, number: int) -> None:
+        """Before anything is made of an event."""
+        if len(raw) > MAX_EVENT_BYTES:
+            raise Refused("too_large", f"events, number {number}: it is larger than {MAX_EVENT_BYTES} bytes. {LESS}")
+        if sum(raw.count(mark) for mark in MARKS) <= PLAIN_VALUES:
+            return
+        values = count_values(raw, MAX_EVENT_VALUES)
+        if values > MAX_EVENT_VALUES:
+            raise too_many_values(number)
+        self._left -= max(0, values - PLAIN_VALUES)
+        if self._left < 0:
+            raise Refused("too_large", f"events, number {number}: up to here they have too many values. {LESS}")
+
+
+def too_many_values(number: int) -> Refused:
+    what = f"it has more than {MAX_EVENT_VALUES:,} values in its lists and objects"
+    return Refused("too_large", f"events, number {number}: {what}. {LESS}")
 
 
 def time_of(given: str, what: str) -> str:

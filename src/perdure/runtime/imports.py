@@ -7,6 +7,7 @@ is known, so its next turn is told the transcript.
 
 import asyncio
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -17,10 +18,19 @@ from perdure.core import state as st
 from perdure.core.answers import title_of
 from perdure.core.clock import stamp
 from perdure.core.decision import Decision
-from perdure.core.elements import elements
+from perdure.core.elements import TooManyValues, elements
 from perdure.core.errors import Refused, StoreFull
 from perdure.core.history import take_over
-from perdure.core.imported import check_count, check_id, event_of, finished_turns, time_of
+from perdure.core.imported import (
+    MAX_EVENT_VALUES,
+    Room,
+    check_count,
+    check_id,
+    event_of,
+    finished_turns,
+    time_of,
+    too_many_values,
+)
 from perdure.core.misfits import what_is_wrong
 from perdure.core.session import create
 from perdure.runtime.recovery import BETWEEN_TURNS, WHILE_RUNNING
@@ -150,12 +160,22 @@ def _read(events: msgspec.Raw, agent: str) -> list[ev.Event]:
     array = bytes(events)
     if not array.startswith(b"["):
         raise Refused("invalid", "events must be a list of objects.")
-    for number, raw in enumerate(elements(array), 1):
+    for number, raw in _checked(array):
         # Before anything is made of them; and the first one says whether they are events at all.
         check_count(number)
         if number == 1:
             event_of(_entry(raw, number), number)
     return finished_turns((_entry(raw, number) for number, raw in enumerate(elements(array), 1)), agent)
+
+
+def _checked(array: bytes) -> Iterator[tuple[int, bytes]]:
+    room, number = Room(), 0
+    try:
+        for number, raw in enumerate(elements(array, MAX_EVENT_VALUES), 1):
+            room.take(raw, number)
+            yield number, raw
+    except TooManyValues:
+        raise too_many_values(number + 1) from None
 
 
 def _entry(raw: bytes, number: int) -> dict[str, Any]:

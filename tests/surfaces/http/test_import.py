@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.core.imported import MAX_EVENTS
+from perdure.core.imported import MAX_EVENT_BYTES, MAX_EVENTS
 from perdure.surfaces.http.shapes import Session
-from tests.attack import peak_mb, resident_mb
-from tests.harness import LiveServer
+from tests.attack import forget_peak, peak_mb, resident_mb, somebody_else
+from tests.harness import LiveServer, eventually, is_loaded
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 
@@ -277,6 +277,67 @@ def test_a_long_list_of_nothing_is_refused_and_takes_little_more_than_its_bytes(
     print(f"{len(given)} bytes: {before} MB, peak {peak_mb(own)}")
     assert answer.status_code == 400 and "events, number 1" in answer.json()["detail"], answer.text
     assert peak_mb(own) < before + 100
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("element", ["0", "{}", "[]", '""', '{"":0}', "[[],[]]"])
+@pytest.mark.parametrize("place", ["attachments", "input", "unknown"])
+def test_a_long_list_inside_of_an_event_is_refused_and_takes_little_more_than_its_bytes(
+    own: LiveServer, place: str, element: str
+) -> None:
+    first, start, text, end = turn(1, "say one", "one")
+    tool = {"type": "tool_use", "turn": 1, "at": T.format(11), "tool_id": "t", "name": "x", "input": {"a": "JUNK"}}
+    number, holder = {
+        "attachments": (1, {**first, "attachments": "JUNK"}),
+        "input": (3, tool),
+        "unknown": (3, {**text, "nobody_knows_it": "JUNK"}),
+    }[place]
+    events = [holder, start, end] if number == 1 else [first, start, holder, end]
+    junk = b"[" + element.encode() + (b"," + element.encode()) * (18_000_000 // (len(element) + 1)) + b"]"
+    given = msgspec.json.encode(body("x", events)).replace(b'"JUNK"', junk)
+    before = resident_mb(own)
+    forget_peak(own)
+    with somebody_else(own) as waits:
+        answer = own.http.post("/api/import", content=given)
+    print(f"{len(given)} bytes: {before} MB, peak {peak_mb(own)}, then {resident_mb(own)}; {waits}")
+    assert is_problem(answer, 413, "too_large") and f"events, number {number}: " in answer.json()["detail"], answer.text
+    assert peak_mb(own) < before + 100
+    eventually(lambda: resident_mb(own) < before + 20, lambda: f"{before} MB before, {resident_mb(own)} after")
+    assert waits.longest_s < 1 or is_loaded()
+
+
+@pytest.mark.needs("linux")
+def test_many_long_lists_that_are_together_too_many_are_refused_too(own: LiveServer) -> None:
+    first, start, _, end = turn(1, "say one", "one")
+    tool = {
+        "type": "tool_use",
+        "turn": 1,
+        "at": T.format(11),
+        "tool_id": "t",
+        "name": "x",
+        "input": {"a": [{}] * 30_000},
+    }
+    piece = b"," + msgspec.json.encode(tool)
+    given = msgspec.json.encode(body("x", [first, start, end])).replace(
+        msgspec.json.encode(start), msgspec.json.encode(start) + piece * 200
+    )
+    before = resident_mb(own)
+    answer = own.http.post("/api/import", content=given)
+    print(f"{len(given)} bytes: {before} MB, peak {peak_mb(own)}")
+    assert is_problem(answer, 413, "too_large") and "too many values" in answer.json()["detail"], answer.text
+    assert peak_mb(own) < before + 150
+
+
+def test_a_long_text_full_of_commas_and_brackets_is_no_list(server: LocalServer) -> None:
+    text = 'a, "b", [c], {d}\\\n' * 20_000
+    take_in(server, body("wordy", turn(1, "say one", text)))
+    assert server.text("wordy", 1) == text
+
+
+@pytest.mark.needs("linux")
+def test_an_event_that_is_too_large_is_refused_with_its_place(own: LiveServer) -> None:
+    answer = own.http.post("/api/import", json=body("x", turn(1, "say one", "y" * (MAX_EVENT_BYTES + 1))))
+    assert is_problem(answer, 413, "too_large") and "events, number 3: it is larger" in answer.json()["detail"]
 
 
 @pytest.mark.needs("linux")
