@@ -18,15 +18,18 @@ from pathlib import Path
 import pytest
 
 from perdure.config import Config
-from perdure.core.errors import UNREADABLE, Refused, StoreError
+from perdure.core.commands import UpdateSession
+from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError
 from perdure.runtime import inspection
-from perdure.runtime.sessions import Query
+from perdure.runtime.outgoing import Outgoing
+from perdure.runtime.sessions import Opening, Query
 from perdure.server import Server, StartError
 from tests.end_to_end.victims import until_said
 from tests.harness import LiveServer, marked_processes
 from tests.sizes import size
 
 ROUNDS = 20
+SESSIONS = 6
 FLIPS = size("FLIPS", 300, fast=20)
 REAL_STARTS = size("FLIPS_REAL", 3, fast=1)
 PAGE_BYTES = 4096
@@ -40,7 +43,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     server = LiveServer(tmp_path_factory.mktemp("sample") / "data", "[server]\nslots = 0\nproject_slots = 0\n")
     server.start()
     project = server.post("/api/projects", {"path": str(server.data.parent), "name": "here"}, expect=201)["id"]
-    sessions = [server.create(title=f"number {number}", project=project) for number in range(6)]
+    sessions = [server.create(title=f"number {number}", project=project) for number in range(SESSIONS)]
     for session in sessions:
         server.turn(session, "stream 30 0\nsay the end")
     with closing(sqlite3.connect(server.data / "perdure.db")) as database:
@@ -77,7 +80,7 @@ def damage(data: Path, chance: random.Random) -> str:
     return f"{kind} of {file.name}"
 
 
-async def play(data: Path) -> str:
+async def play(data: Path, sessions: list[str] | None = None) -> str:
     """Start a server on it, look at all sessions, stop it: "started", or the sentence with which it refused."""
     server = Server(data=data, config=Config(), token="test-token-of-the-tests")
     try:
@@ -88,6 +91,8 @@ async def play(data: Path) -> str:
     try:
         async with asyncio.timeout(START_LIMIT_S):
             await look(server)
+            if sessions is not None:
+                await work(server, sessions)
     finally:
         async with asyncio.timeout(START_LIMIT_S):
             await server.stop(stop_agents=True)
@@ -118,6 +123,25 @@ async def look(server: Server) -> None:
             await sessions.host.history(str(entry["id"]))
 
 
+async def work(server: Server, sessions: list[str]) -> None:
+    """What is not damaged goes on: all but one session can be written to, and a new one works."""
+    refused = []
+    for session in sessions:
+        try:
+            await server.sessions.update(session, UpdateSession(title="again"))
+        except (StoreDamaged, *UNREADABLE):
+            continue  # it was written, and one of its turns can't be shown
+        except (Refused, StoreError) as error:
+            refused.append(str(error))
+    assert len(refused) <= 1, refused
+    assert bool(refused) <= bool(server.log.quarantine.all()), refused
+    journal, _ = await server.sessions.create(Opening(agent="rehearsal"))
+    await server.sessions.send(journal.state.id, Outgoing(text="say hello"))
+    while journal.state.working:  # noqa: ASYNC110  bounded by whoever calls
+        await asyncio.sleep(0.01)
+    assert journal.state.turn is not None and journal.state.turn.stop_reason == "end_turn"
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("number", range(ROUNDS))
 async def test_a_server_on_flipped_bits_starts_or_says_what_to_do(
@@ -141,6 +165,61 @@ async def test_a_server_on_flipped_bits_starts_or_says_what_to_do(
         assert outcome == "started" or found, (flip, done, outcome)
         shutil.rmtree(data)
     assert "started" in outcomes or len(outcomes) < 10
+
+
+HOSTILE = ("X'FF00'", "'text'", "CAST(X'FF00' AS TEXT)", "NULL", "-1", "9223372036854775807", "''")
+COLUMN_PARTS = 8
+MANY_LINES = 60
+"""More log lines than this, of a start and a look at everything, are a loop."""
+
+
+def columns(data: Path) -> list[tuple[str, str]]:
+    """Of all tables of ours, without those inside of the search index."""
+    with closing(sqlite3.connect(data / "perdure.db")) as database:
+        of_tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%\\_%' ESCAPE '\\'"
+        tables = [name for (name,) in database.execute(of_tables)]
+        return [(table, row[1]) for table in tables for row in database.execute(f"PRAGMA table_info({table})")]
+
+
+def set_value(data: Path, table: str, column: str, value: str) -> bool:
+    """Change a column of the table's first row; False if the table itself refuses that."""
+    with closing(sqlite3.connect(data / "perdure.db", isolation_level=None)) as database:
+        keys = [row[1] for row in database.execute(f"PRAGMA table_info({table})") if row[5]]
+        first = f"SELECT {', '.join(keys)} FROM {table} ORDER BY {', '.join(keys)} LIMIT 1"
+        try:
+            return bool(
+                database.execute(
+                    f"UPDATE {table} SET {column} = {value} WHERE ({', '.join(keys)}) = ({first})"
+                ).rowcount
+            )
+        except sqlite3.Error:
+            return False
+
+
+@pytest.mark.parametrize("part", range(COLUMN_PARTS))
+async def test_a_server_starts_whatever_is_in_the_first_row_of_a_table_and_other_sessions_go_on(
+    sample: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, part: int
+) -> None:
+    cases = [(table, column, value) for table, column in columns(sample) for value in HOSTILE]
+    assert {"sessions", "events", "turns", "launches", "documents", "meta"} <= {table for table, _, _ in cases}
+    with closing(sqlite3.connect(sample / "perdure.db")) as database:
+        sessions = [session for (session,) in database.execute("SELECT session_id FROM sessions")]
+    cases = random.Random("columns").sample(cases, min(len(cases), size("COLUMNS", len(cases), fast=40)))
+    for number, case in list(enumerate(cases))[part::COLUMN_PARTS]:
+        data = tmp_path / str(number)
+        shutil.copytree(sample, data)
+        # The launches are this server's own, so that it takes them up.
+        (data / "install").write_text(f"{(data / 'install').read_text().split()[0]} {data.stat().st_ino}")
+        if set_value(data, *case):
+            found = list(inspection.look_deep(data))
+            caplog.clear()
+            caplog.set_level(logging.INFO)
+            outcome = await play(data, sessions)
+            assert outcome == "started" or "perdure doctor --deep" in outcome, (case, outcome)
+            assert outcome == "started" or found, (case, outcome)
+            assert not [record.getMessage() for record in caplog.records if record.exc_info], (case, caplog.text)
+            assert len(caplog.records) < MANY_LINES, (case, caplog.text[:3000])
+        shutil.rmtree(data)
 
 
 async def test_an_undamaged_copy_starts_and_is_found_sound(sample: Path, tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """A store that is away for a while, a launch that can't be read, a copied directory: all else goes on."""
 
+import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,10 @@ def damaged(server: LiveServer) -> dict[str, str]:
     return {one["id"]: one["what"] for one in server.get("/api/server")["damaged"]}
 
 
+def named(server: LiveServer, id_: str) -> bool:
+    return id_ in damaged(server)
+
+
 def doctor(server: LiveServer, *options: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "perdure", "--data", str(server.data), "doctor", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=server.start_environment)
@@ -146,6 +152,124 @@ def test_a_file_that_is_removed_under_a_running_turn_fails_it_at_once(server: Li
     assert f"somebody removed the file {folder / file}" in failed_with(server, session)
     assert server.turn(session, "say two")["stop_reason"] == "end_turn"
     assert "Traceback" not in server.errors.read_text()
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("mine")
+
+
+def fill_with_garbage(path: Path) -> None:
+    path.write_bytes(b"\xff\x00{garbage")
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+PIECES = ("spec.json", "lock", "out", "in", "err", "pid.json")
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "folder replaced by a file": (replace_by_file, ""),
+    "folder removed": (shutil.rmtree, ""),
+    **{f"{name} replaced by a folder": (replace_by_folder, name) for name in PIECES},
+    **{f"{name} is garbage": (fill_with_garbage, name) for name in PIECES[:2]},
+    **{f"{name} cut": (cut, name) for name in PIECES},
+}
+"""What is done, and to which file of the folder."""
+NAMED = ("folder replaced by a file", "out replaced by a folder", "in replaced by a folder", "out cut")
+
+
+def test_whatever_becomes_of_the_files_of_launches_each_turn_ends_and_the_server_starts(server: LiveServer) -> None:
+    sound = server.create()
+    broken = {what: server.create() for what in DAMAGE}
+    for session in broken.values():
+        server.send(session, HANGING)
+    server.send(sound, STREAM)
+    for session in broken.values():
+        until_said(server, session, 1, "^half$")
+    until_said(server, sound, 1, "w3 ")
+    folders = {what: launch_of(server, session) for what, session in broken.items()}
+    server.kill()
+    for what, folder in folders.items():
+        act, name = DAMAGE[what]
+        act(folder / name)
+    (server.data / "launches" / "a-stray-file").write_text("mine")
+    (server.data / "quarantine").mkdir(exist_ok=True)
+    (server.data / "quarantine" / "a-stray-file").write_text("mine")
+    server.restart()
+    assert server.wait_idle(sound)["turns"][0]["stop_reason"] == "end_turn"
+    assert server.text(sound, 1) == STREAMED
+    for what in NAMED:
+        assert str(folders[what]) in failed_with(server, broken[what]), what
+        is_named = partial(named, server, folders[what].name)
+        eventually(is_named, f"{what}: the launch is named")
+        assert (server.data / "quarantine" / folders[what].name).is_dir()
+        assert not folders[what].exists()
+    for what, session in broken.items():
+        if server.session(session)["state"] == "processing":
+            server.post(f"/api/sessions/{session}/abort")
+        assert server.wait_idle(session)["turns"][0]["stop_reason"] in ("failed", "cancelled"), what
+        assert server.turn(session, "say two")["stop_reason"] == "end_turn", what
+    assert "Traceback" not in server.errors.read_text()
+    assert (server.data / "launches" / "a-stray-file").read_text() == "mine"
+    assert "a-stray-file" not in damaged(server)
+    (server.data / "launches" / "a-stray-file").unlink()
+
+
+def test_output_that_is_cut_under_a_running_turn_fails_it_at_once(server: LiveServer) -> None:
+    session = server.create()
+    server.send(session, HANGING)
+    until_said(server, session, 1, "^half$")
+    folder = launch_of(server, session)
+    os.truncate(folder / "out", 10)
+    assert f"somebody cut the file {folder / 'out'}" in failed_with(server, session)
+    assert server.turn(session, "say two")["stop_reason"] == "end_turn"
+    assert "Traceback" not in server.errors.read_text()
+
+
+@pytest.mark.parametrize("value", ["'text'", "X'FF00'"])
+def test_a_session_whose_row_has_another_id_is_named_and_nothing_is_tried_again_and_again(
+    server: LiveServer, value: str
+) -> None:
+    broken, sound = server.create(), server.create()
+    server.turn(sound, "say one")
+    server.send(broken, HANGING)
+    until_said(server, broken, 1, "^half$")
+    server.kill()
+    with closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as database:
+        database.execute(f"UPDATE sessions SET session_id = {value} WHERE session_id = ?", (broken,))
+    server.restart()
+    eventually(lambda: damaged(server), "the row is named")
+    assert server.recalled(sound) == ["say one"]
+    assert server.http.get(f"/api/sessions/{broken}").status_code == 404
+    assert len(server.errors.read_text().split("\n")) < 50
+    assert "Traceback" not in server.errors.read_text()
+    server.destroy()
+
+
+@pytest.mark.parametrize("name", ["launches", "attachments", "boot.json", "token"])
+def test_a_start_on_something_of_the_wrong_kind_names_it_and_says_what_to_do(server: LiveServer, name: str) -> None:
+    server.stop()
+    path = server.data / name
+    kept = path.with_name("kept")
+    if path.exists():
+        path.rename(kept)
+    if name in ("boot.json", "token"):
+        path.mkdir()
+    else:
+        path.write_text("mine")
+    with pytest.raises(AssertionError, match=rf"(?s)exit code 1.*perdure: {path} must be a .*Move it away") as refused:
+        server.restart()
+    assert "Traceback" not in str(refused.value)
+    path.rmdir() if path.is_dir() else path.unlink()
+    if kept.exists():
+        kept.rename(path)
+    server.restart()
 
 
 @pytest.mark.parametrize("column", ["machine_state", "public", "both"])

@@ -1,6 +1,7 @@
 """Erasing in this process, with a store that has no room for a while."""
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from perdure.runtime import eraser
 from perdure.runtime.agents import Agents
 from perdure.runtime.host import Host
 from perdure.runtime.log import Log
+from perdure.runtime.outgoing import Outgoing
 from perdure.runtime.projects import Projects
 from perdure.runtime.sessions import Opening, Sessions
 from perdure.stores.sqlite import SqliteStore
@@ -89,5 +91,28 @@ async def test_a_session_that_can_not_be_erased_keeps_neither_others_nor_the_nex
     assert list(await store.documents("erasing")) == [first.state.id]
     assert await store.load(second.state.id) is None
     assert [damage.session_id for damage in host.log.quarantine.all()] == [first.state.id]
+    await host.stop(stop_agents=True)
+    await store.close()
+
+
+async def test_a_runner_whose_session_is_gone_ends_instead_of_trying_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    store = SqliteStore(tmp_path / "perdure.db")
+    host, sessions = await started(store, tmp_path)
+    lost, _ = await sessions.create(Opening(agent="rehearsal"))
+    erased, _ = await sessions.create(Opening(agent="rehearsal"))
+    for journal in (lost, erased):
+        await sessions.send(journal.state.id, Outgoing(text="say hello\nhang"))
+        # Under the server's feet, as no verb of its own does it.
+        await store.erase(journal.state.id, host.log.generation)
+    host.log.erased.add(erased.state.id)
+    async with asyncio.timeout(WAIT_S):
+        while host.runners:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert [damage.id for damage in host.log.quarantine.all()] == [lost.state.id]
+    assert len(caplog.records) < 20, caplog.text
+    assert not [record for record in caplog.records if record.exc_info], caplog.text
     await host.stop(stop_agents=True)
     await store.close()

@@ -5,7 +5,13 @@ Above: viewers of all sessions. Below: nothing. Whoever watches now is told; who
 
 from collections import deque
 
+from perdure.core.errors import Refused, StoreDamaged
+
 KEPT = 1_000
+
+
+class SessionGone(Refused):
+    """The session was erased while somebody was at work in it."""
 
 
 class Erased:
@@ -18,6 +24,12 @@ class Erased:
     def add(self, session_id: str) -> None:
         self._latest.append(session_id)
         self.count += 1
+
+    def missing(self, session_id: str) -> Exception:
+        """Why a session that was there is not in the store any more."""
+        if session_id in self.under_way or session_id in self._latest:
+            return SessionGone("not_found", "The session was erased.")
+        return StoreDamaged("it is not in the store any more")
 
     def since(self, count: int) -> list[str]:
         """Those after the first `count`, or as many of them as are known."""

@@ -97,7 +97,10 @@ class Host:
         while True:
             page = await self.log.store.list_sessions(Query(status=status, state=state, limit=500, cursor=cursor))
             for found in page.found:
-                yield found
+                if isinstance(found.session_id, str):
+                    yield found
+                else:
+                    self.log.quarantine.add("session", repr(found.session_id), None, "its id is not text")
             cursor = page.next_cursor
             if cursor is None:
                 return
@@ -261,6 +264,12 @@ class Host:
             orphan_quiet_s=settings.orphan_quiet_s,
             orphan_max_s=settings.orphan_max_s,
         )
+
+    def orphan_limits(self, *, waits: bool) -> tuple[float, float]:
+        """How long an agent without a server may be quiet, and how long it may go on: longer if a person is asked."""
+        settings = self.settings
+        asking = (settings.orphan_prompt_s, settings.orphan_prompt_s)
+        return asking if waits else (settings.orphan_quiet_s, settings.orphan_max_s)
 
     def new_launch_id(self) -> str:
         return f"{self._install_id}-{secrets.token_hex(6)}"

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from perdure.core import events as ev
-from perdure.core import state as st
 from perdure.drivers import DRIVERS
-from perdure.runtime.quarantine import read_notes
+from perdure.runtime.quarantine import read_notes, restored
+from perdure.stores.base import MAX_COUNT, SessionRecord
 
 MAX_FAULTS = 20
 """Of one table; more of them say nothing new."""
@@ -25,6 +25,10 @@ CHECKS_SEARCH = (3, 44, 0)
 LOCK_TIMEOUT_S = 5.0
 
 Row = tuple[Any, ...]
+
+
+class _Text(bytes):
+    """A text as it is in the file: one that is not UTF-8 is a fault of its row alone."""
 
 
 class Fault(NamedTuple):
@@ -43,12 +47,13 @@ def _session(row: Row) -> None:
     _text(row[0], row[1], row[-1])
     msgspec.json.decode(row[2], type=list[str])
     msgspec.json.decode(row[3], type=dict[str, Any])
-    if st.restore(row[4]).id != _text(row[-1]):
-        raise ValueError("its state is that of another session")
+    restored(_text(row[-1]), SessionRecord(row[4], row[6] or 0, row[5]))
 
 
 def _event(row: Row) -> None:
-    kind, body, cuts = row[:3]
+    kind, body, cuts, position = row[:4]
+    if position > MAX_COUNT:
+        raise ValueError(f"its position is {position}, so that none can follow it")
     if ev.type_of(ev.decode(body)) != _text(kind):
         raise ValueError(f"its body is not of type {_text(kind)}")
     if cuts is not None:
@@ -75,19 +80,20 @@ def _document(row: Row) -> None:
 
 
 def _text(*values: Any) -> str:
-    """The last of them. Texts are read as bytes here, so that one that is not UTF-8 is a fault of its row alone."""
+    """The last of them."""
     for value in values:
         if value is not None and not isinstance(value, bytes):
             raise TypeError(f"{value!r} is not a text")
     return str(values[-1], "utf-8") if values[-1] is not None else ""
 
 
+_LAST_SEQ = "(SELECT MAX(seq) FROM events WHERE events.session_key = sessions.session_key)"
 _NEEDED = (
-    Table("sessions", "agent, status, labels, public, machine_state", _session),
+    Table("sessions", f"agent, status, labels, public, machine_state, decided_seq, {_LAST_SEQ}", _session),
     Table("launches", "driver, pending_input, driver_state", _launch),
 )
 _REST = (
-    Table("events", "type, body, cuts", _event),
+    Table("events", "type, body, cuts, position", _event),
     Table("turns", "turns.public", _json_object),
     Table("receipts", "answer", _json_object),
     Table("phrases", "role, text", _texts),
@@ -135,11 +141,14 @@ def _inspect(data: Path, work: Callable[[sqlite3.Connection], Iterator[Fault]]) 
         yield Fault("database", f"{path} can't be opened: {error}")
         return
     try:
-        database.text_factory = bytes
+        database.text_factory = _Text
         database.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
         if database.execute("PRAGMA user_version").fetchone()[0] == 0:
             yield Fault("database", f"{path} has lost its version, or was never used")
             return
+        generation = database.execute("SELECT MAX(generation) FROM meta").fetchone()[0]
+        if not isinstance(generation, int) or generation > MAX_COUNT:
+            yield Fault("database", f"{path} has lost who owns it, in the table meta")
         yield from work(database)
     except (sqlite3.Error, OverflowError) as error:
         yield Fault("database", f"{path} can't be read: {error}")
@@ -180,7 +189,9 @@ def _search(database: sqlite3.Connection) -> Iterator[Fault]:
 def _rows(database: sqlite3.Connection, tables: tuple[Table, ...]) -> Iterator[Fault]:
     for table in tables:
         joined = "" if table.name == "sessions" else "LEFT JOIN sessions USING (session_key)"
-        statement = f"SELECT {table.columns}, session_id FROM {table.name} {joined}"  # noqa: S608  our own words
+        # All columns besides: a text that is not UTF-8 is a fault wherever it is.
+        columns = f"{table.columns}, {table.name}.*, session_id"
+        statement = f"SELECT {columns} FROM {table.name} {joined}"  # noqa: S608  our own words
         yield from _each(database, table, statement)
 
 
@@ -209,6 +220,9 @@ def _problem(table: Table, row: Row) -> Fault | None:
     try:
         if session_id is None and table is not _DOCUMENTS:
             return Fault(f"table {table.name}", "has a row of a session that is not there")
+        for value in row:
+            if isinstance(value, _Text):
+                value.decode("utf-8")
         table.check(row)
     except Exception as error:  # noqa: BLE001  whatever a damaged row leads to is what is to be told
         about = f"session {session_id}" if session_id else f"document {row[1]!r}"

@@ -20,6 +20,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from perdure.core.errors import StoreFull
+from perdure.core.errors import UNREADABLE, StoreFull
 from perdure.runtime import cgroups
 from perdure.runtime.filesystem import make_private, write_private
 from perdure.runtime.keeper_start import connect_in, start_keeper
@@ -44,8 +45,13 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LAUNCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
+def is_launch_id(name: str) -> bool:
+    """It is the name of a folder, also where a damaged row gives it."""
+    return _LAUNCH_ID.fullmatch(name) is not None
+
+
 class LaunchDamaged(OSError):
-    """A file of a launch is not there any more, so that its agent can't be spoken with. The message says which."""
+    """A file of a launch is not as it was left, so that its agent can't be spoken with. The message says which."""
 
 
 class LaunchLimits(Struct, frozen=True):
@@ -126,7 +132,7 @@ class Launch:
 
         The lock is taken here and handed over open, so that a launch whose lock nobody holds is dead, always.
         """
-        if not _LAUNCH_ID.fullmatch(spec.launch_id):
+        if not is_launch_id(spec.launch_id):
             raise ValueError(f"not a launch id: {spec.launch_id!r}")
         make_private(root)
         folder = root / spec.launch_id
@@ -151,7 +157,7 @@ class Launch:
     @classmethod
     def find(cls, root: Path, launch_id: str) -> "Launch | None":
         """A launch of this or an earlier server, alive or not."""
-        if not _LAUNCH_ID.fullmatch(launch_id) or not (root / launch_id).is_dir():
+        if not is_launch_id(launch_id) or not (root / launch_id).is_dir():
             return None
         launch = cls(root / launch_id)
         launch._read_ack_step()
@@ -172,7 +178,7 @@ class Launch:
         """Whether the keeper lives: whether anybody holds the lock."""
         try:
             fd = os.open(self.folder / "lock", os.O_RDONLY)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         try:
             # Shared: two who look at the same moment must not take each other for a keeper.
@@ -191,7 +197,7 @@ class Launch:
         """None while it runs, and for ever if the keeper was killed: then sweep by the mark."""
         try:
             return msgspec.json.decode((self.folder / "exit.json").read_bytes(), type=Exit)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (OSError, *UNREADABLE):
             return None
 
     def pid(self) -> int | None:
@@ -204,7 +210,7 @@ class Launch:
     def _pids(self) -> dict[str, Any]:
         try:
             found: dict[str, Any] = msgspec.json.decode((self.folder / "pid.json").read_bytes(), type=dict[str, Any])
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (OSError, *UNREADABLE):
             return {}
         return found
 
@@ -259,7 +265,7 @@ class Launch:
         connection.setblocking(False)
         try:
             connect_in(connection, self.folder)
-        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError, BlockingIOError):
             connection.close()
             return None
         except BaseException:
@@ -303,24 +309,50 @@ class Launch:
         the folder. What was acknowledged may read as zeros. Raises LaunchDamaged if the agent lives and they are gone.
         """
         try:
-            return os.pread(self._open_out(), max_bytes, position)
-        except FileNotFoundError as error:
+            data = os.pread(self._open_out(), max_bytes, position)
+        except LaunchDamaged:
             if self.is_alive():
-                raise self._without("out") from error
+                raise
             return b""
+        if not data and self.out_size() < position:
+            raise self._shortened()
+        return data
 
-    def missing(self) -> str | None:
-        """Which of the files that a running launch needs somebody has removed, in words; None if it has all."""
-        lost = next((name for name in ("in", "out") if not (self.folder / name).exists()), None)
-        return str(self._without(lost)) if lost is not None and self.is_alive() else None
+    def damage(self, position: int) -> str | None:
+        """What somebody has done to the files that a running launch needs, in words; None if nothing. `out` was read up
+        to `position`."""
+        for name, read in (("in", 0), ("out", position)):
+            try:
+                found = os.stat(self.folder / name)
+            except OSError:
+                found = None
+            if found is None or not stat.S_ISREG(found.st_mode):
+                is_used = self.is_alive() or (self._transport is not None and not self._transport.is_closing())
+                return str(self._without(name)) if is_used else None
+            if found.st_size < read:
+                return str(self._shortened())
+        return None
 
     def _without(self, name: str) -> LaunchDamaged:
         return LaunchDamaged(f"somebody removed the file {self.folder / name}, through which it is spoken with")
 
+    def _shortened(self) -> LaunchDamaged:
+        return LaunchDamaged(f"somebody cut the file {self.folder / 'out'}, through which it is spoken with")
+
     def _open_out(self) -> int:
         if self._out is None:
-            self._out = os.open(self.folder / "out", os.O_RDONLY)
+            self._out = self._open("out", os.O_RDONLY)
         return self._out
+
+    def _open(self, name: str, flags: int) -> int:
+        try:
+            fd = os.open(self.folder / name, flags)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise self._without(name) from error
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise self._without(name)
+        return fd
 
     def acknowledge(self, position: int, force: bool = False) -> None:
         """All before `position` is stored: the keeper may free it. Sent in steps, since each is a message."""
@@ -333,7 +365,7 @@ class Launch:
             with open(self.folder / "err", "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - max_bytes))
                 return file.read(max_bytes).decode(errors="replace")
-        except FileNotFoundError:
+        except OSError:
             return ""
 
     # Input ---------------------------------------------------------------------------------------------------
@@ -341,13 +373,7 @@ class Launch:
     def in_size(self) -> int:
         try:
             return os.stat(self.folder / "in").st_size
-        except FileNotFoundError as error:
-            raise self._without("in") from error
-
-    def _open_in(self, flags: int) -> int:
-        try:
-            return os.open(self.folder / "in", flags)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise self._without("in") from error
 
     def repair_input(self) -> int:
@@ -355,7 +381,7 @@ class Launch:
 
         Safe while the keeper reads: it never passes on a line without its newline.
         """
-        fd = self._open_in(os.O_RDWR)
+        fd = self._open("in", os.O_RDWR)
         try:
             lines = position = whole = 0
             while chunk := os.pread(fd, COUNT_CHUNK_BYTES, position):
@@ -383,7 +409,7 @@ class Launch:
         data = memoryview(b"".join(lines))
         if not data:
             return
-        fd = self._open_in(os.O_WRONLY | os.O_APPEND)
+        fd = self._open("in", os.O_WRONLY | os.O_APPEND)
         try:
             disk = os.fstatvfs(fd)
             if disk.f_bavail * disk.f_frsize < len(data) + ROOM_BYTES:

@@ -23,7 +23,7 @@ from perdure.core.errors import Conflict, Refused, StoreError
 from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_turn, snapshot
 from perdure.runtime.erased import Erased
 from perdure.runtime.frames import TAIL_BYTES, Recent, Tail
-from perdure.runtime.quarantine import Quarantine
+from perdure.runtime.quarantine import Quarantine, restored
 from perdure.runtime.reading import batches, of_turns
 from perdure.runtime.records import beside, listed
 from perdure.stores.base import Append, Checkpoint, Draft, Given, Receipt, Store, Stored
@@ -225,7 +225,7 @@ class Journal:
     async def _reload(self) -> None:
         fresh = await self.log.load(self.state.id)
         if fresh is None:
-            raise Refused("not_found", "The session was erased.")
+            raise self.log.erased.missing(self.state.id)
         self.state, self.last_seq, self.decided_seq = fresh.state, fresh.last_seq, fresh.decided_seq
         self.view = fresh.view
         self.happened_at = fresh.happened_at
@@ -387,7 +387,7 @@ class Log:
         record = await self.store.load(session_id)
         if record is None:
             return None
-        journal = Journal(self, st.restore(record.state), record.last_seq, record.decided_seq)
+        journal = Journal(self, restored(session_id, record), record.last_seq, record.decided_seq)
         if journal.view.turn is None:
             return journal
         async for batch in batches(self.store, session_id, journal.state.turn_after_seq, record.last_seq):

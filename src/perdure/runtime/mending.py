@@ -12,6 +12,7 @@ from perdure.core.errors import Fenced, StoreDamaged, StoreError
 from perdure.core.observations import AgentExited
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
+from perdure.runtime.erased import SessionGone
 from perdure.runtime.launch import LaunchDamaged
 
 if TYPE_CHECKING:
@@ -82,10 +83,14 @@ class Mending:
             runner.damage = str(damage)
             await self.wait_for_store(error)
 
-    def set_aside(self, damage: StoreDamaged) -> None:
-        """What is stored of the session can't be read or added to. Its agent is left to its keeper, which ends it."""
+    def set_aside(self, damage: StoreDamaged | SessionGone) -> None:
+        """What is stored of the session can't be read or added to, or it was erased meanwhile. Its agent is left to its
+        keeper, which ends it."""
         runner, session_id = self._runner, self._runner.journal.state.id
-        runner.host.log.quarantine.add("session", session_id, session_id, str(damage))
+        if isinstance(damage, SessionGone):
+            logger.warning("the runner of session %s ends: %s", session_id, damage.detail)
+        else:
+            runner.host.log.quarantine.add("session", session_id, session_id, str(damage))
         if runner.attachment is not None and runner.attachment.launch is not None:
             # Others in the process must not wait for this one.
             runner.host.sharing.leave(runner.attachment)

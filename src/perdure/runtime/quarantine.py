@@ -18,11 +18,12 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from perdure.core import state as st
 from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError
 from perdure.runtime.cgroups import remove_of
 from perdure.runtime.filesystem import write_private
 from perdure.runtime.launch import Launch
-from perdure.stores.base import Checkpoint
+from perdure.stores.base import MAX_COUNT, Checkpoint, SessionRecord
 
 logger = logging.getLogger(__name__)
 
@@ -82,19 +83,20 @@ class Quarantine:
         self.add("session", session_id, session_id, what)
         raise refusal(session_id)
 
-    def set_aside(self, row: Checkpoint, launch: Launch | None, what: str) -> None:
+    def set_aside(self, row: Checkpoint, launch: Launch, what: str) -> None:
         """Keep all that is known of a launch: its folder, and its row in the store."""
         self.add("launch", row.launch_id, row.session_id, what)
         if self._folder is None:
             return
         target = self._folder / row.launch_id
-        if launch is not None:
-            remove_of(launch.folder)
+        remove_of(launch.folder)
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            if launch is not None and launch.folder.is_dir() and not target.exists():
+            if launch.folder.is_dir() and not target.exists():
                 launch.folder.rename(target)
             target.mkdir(mode=0o700, exist_ok=True)
+            if launch.folder.is_file():
+                launch.folder.rename(target / "instead-of-the-folder")
             damage = self._found["launch", row.launch_id]
             note = {**msgspec.to_builtins(damage), "row": msgspec.to_builtins(row, enc_hook=_as_text)}
             # One for each session that the launch served.
@@ -110,6 +112,17 @@ class Quarantine:
                     shutil.rmtree(self._folder / damage.id, ignore_errors=True)
 
 
+def restored(session_id: str, record: SessionRecord) -> st.Session:
+    """A session's state as it was stored. Raises StoreDamaged where its row and its events are not of one session: to
+    go on with them would write into another one, or nowhere."""
+    state = st.restore(record.state)
+    if state.id != session_id:
+        raise StoreDamaged(f"its row holds the state of session {state.id}")
+    if not 0 < record.decided_seq <= record.last_seq <= MAX_COUNT:
+        raise StoreDamaged(f"its row tells of event {record.decided_seq}, and its log ends with {record.last_seq}")
+    return state
+
+
 def refusal(session_id: str, what: str = "it is set aside") -> Refused:
     return Refused(
         "damaged",
@@ -123,10 +136,11 @@ def read_notes(folder: Path) -> list[Damage]:
     if not folder.is_dir():
         return []
     found = []
-    for entry in sorted(folder.iterdir()):
+    for entry in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
         notes = sorted(entry.glob(NOTE.format("*")))
         try:
-            found += [msgspec.json.decode(note.read_bytes(), type=Damage) for note in notes]
+            told = [msgspec.json.decode(note.read_bytes(), type=Damage) for note in notes]
+            found += [msgspec.structs.replace(damage, id=entry.name) for damage in told]
         except (OSError, *UNREADABLE):
             notes = []
         if not notes:

@@ -18,8 +18,9 @@ from perdure.core.observe import observe
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
 from perdure.runtime.cgroups import remove_of
-from perdure.runtime.launch import Launch, LaunchDamaged
+from perdure.runtime.launch import Launch, LaunchDamaged, is_launch_id
 from perdure.runtime.log import Journal
+from perdure.runtime.quarantine import restored
 from perdure.runtime.sharing import Input, Shared
 from perdure.stores.base import Checkpoint, Found
 
@@ -53,6 +54,7 @@ class Recovery:
         sent = Input()
         try:
             if self._is_ours(launch_id):
+                self._check_folder(launch_id)
                 sent.repair(Launch.find(self._host.launches_root, launch_id), rows)
         except (OSError, LaunchDamaged) as error:
             for row in rows:
@@ -67,8 +69,8 @@ class Recovery:
                 continue
             try:
                 journal = await self._host.log.open(row.session_id)
-                if row.damage:
-                    raise StoreDamaged(row.damage)
+                if row.damage or row.performed_seq > journal.last_seq:
+                    raise StoreDamaged(row.damage or f"it tells of event {row.performed_seq}, which is not there")
                 if shared is None and (len(rows) > 1 or self._host.agents.shares(row.agent)):
                     shared = self._shared_again(journal.state, row)
                     shared.input = sent
@@ -107,9 +109,14 @@ class Recovery:
         program = state.attached.fingerprint if state.attached is not None else ""
         return self._host.sharing.open((row.agent, state.workdir, state.project, program), row.launch_id)
 
+    def _check_folder(self, launch_id: str) -> None:
+        folder = self._host.launches_root / launch_id
+        if folder.exists() and not folder.is_dir():
+            raise LaunchDamaged(f"somebody put a file in the place of its folder {folder}")
+
     def _is_ours(self, launch_id: str) -> bool:
         """A copied data directory lists launches that another server may still hold."""
-        return launch_id.startswith(f"{self._install_id}-")
+        return launch_id.startswith(f"{self._install_id}-") and is_launch_id(launch_id)
 
     async def _lose(self, row: Checkpoint, damage: str = "", *, alone: bool = True) -> None:
         """Go on without a launch: its turn fails with what it has said. One that is damaged is set aside."""
@@ -143,10 +150,9 @@ class Recovery:
             host.log.quarantine.add("session", row.session_id, row.session_id, f"{type(error).__name__}: {error}")
             return
         if damage and ours:
-            launch = Launch.find(host.launches_root, row.launch_id)
-            if launch is not None:
-                launch.kill_keeper()
-                await launch.wait_gone(SWEEP_GRACE_S)
+            launch = Launch(host.launches_root / row.launch_id)
+            launch.kill_keeper()
+            await launch.wait_gone(SWEEP_GRACE_S)
             host.log.quarantine.set_aside(row, launch, damage)
 
     async def _sweep(self, living: set[str]) -> None:
@@ -154,18 +160,25 @@ class Recovery:
         stray = {mark for mark in processes.marked_all() if self._is_ours(mark) and mark not in living}
         if stray:
             await processes.end_marked(stray, SWEEP_GRACE_S)
-        for folder in self._host.launches_root.iterdir():
-            launch = Launch(folder)
-            if folder.name in living:
-                continue
-            if launch.is_alive():
-                launch.kill_keeper()
-                await launch.wait_gone(SWEEP_GRACE_S)
-            if launch.is_alive():
-                logger.warning("launch %s is over and its keeper can't be ended; it is looked at again later", folder)
-            else:
-                launch.forget()
+        for name in [entry.name for entry in self._host.launches_root.iterdir() if entry.name not in living]:
+            try:
+                await self._remove(name)
+            except OSError as error:
+                logger.warning("launch %s is over and its folder can't be removed; it is left: %s", name, error)
         self._host.groups.sweep(self._install_id, living)
+
+    async def _remove(self, name: str) -> None:
+        launch = Launch.find(self._host.launches_root, name)
+        if launch is None:
+            logger.warning("%s is no folder of a launch; it is left as it is", self._host.launches_root / name)
+            return
+        if launch.is_alive():
+            launch.kill_keeper()
+            await launch.wait_gone(SWEEP_GRACE_S)
+        if launch.is_alive():
+            logger.warning("launch %s is over and its keeper can't be ended; it is looked at again later", name)
+        else:
+            launch.forget()
 
     # Sessions ------------------------------------------------------------------------------------------------------
 
@@ -194,12 +207,11 @@ class Recovery:
             return
         log = self._host.log
         try:
-            record = await log.quarantine.guard(found.session_id, log.store.load(found.session_id))
-            if record is not None:
-                await log.quarantine.guard(found.session_id, _decoded(record.state))
+            await log.quarantine.guard(found.session_id, self._read(found.session_id))
         except Refused as refusal:
             logger.info("%s", refusal.detail)
 
-
-async def _decoded(state: bytes) -> st.Session:
-    return st.restore(state)
+    async def _read(self, session_id: str) -> None:
+        record = await self._host.log.store.load(session_id)
+        if record is not None:
+            restored(session_id, record)

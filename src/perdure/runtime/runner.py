@@ -23,6 +23,7 @@ from perdure.core.state import Session
 from perdure.drivers.base import CancelTurn, Command, SendPrompt
 from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
+from perdure.runtime.erased import SessionGone
 from perdure.runtime.launch import Launch, LaunchDamaged
 from perdure.runtime.log import Journal
 from perdure.runtime.mending import Mending
@@ -51,9 +52,8 @@ class Runner:
         self._todo: list[tuple[int, ev.Event]] = []
         self._wakeup = asyncio.Event()
         self._prewarm = prewarm
-        self._closed = False
+        self._closed = self.stopping = False
         self.damage: str | None = None
-        self.stopping = False
         self._patience = Patience(host.settings, host.log.steady())
         self._mending = Mending(self)
         self._long_orphan = False
@@ -94,11 +94,12 @@ class Runner:
             attachment.launch.end(0, self.host.settings.term_grace_s)
 
     def look_after(self) -> None:
-        """Whether somebody has removed a file of the launch: then nothing more would ever come of it."""
-        launch = self.attachment.launch if self.attachment is not None else None
-        if launch is not None and (damage := launch.missing()) is not None:
-            self.damage = damage
-            self._wakeup.set()
+        """Whether somebody has removed or cut a file of the launch: then nothing more would ever come of it."""
+        attachment = self.attachment
+        if attachment is not None and attachment.launch is not None:
+            self.damage = attachment.launch.damage(attachment.position) or self.damage
+            if self.damage is not None:
+                self._wakeup.set()
 
     async def recover(self, attachment: Attachment) -> None:
         """Go on with a launch that an earlier server started."""
@@ -134,7 +135,7 @@ class Runner:
                 return
             except LaunchDamaged as damage:
                 await self._mending.lose(damage)
-            except StoreDamaged as damage:
+            except (StoreDamaged, SessionGone) as damage:
                 self._mending.set_aside(damage)
                 return
             except StoreError as error:
@@ -293,16 +294,15 @@ class Runner:
             long_orphan = self.attachment.shared.asks(self.journal.state.id, long_orphan)
         if long_orphan != self._long_orphan and self.attachment is not None and self.attachment.launch is not None:
             self._long_orphan = long_orphan
-            settings = self.host.settings
-            quiet = settings.orphan_prompt_s if long_orphan else settings.orphan_quiet_s
-            longest = settings.orphan_prompt_s if long_orphan else settings.orphan_max_s
-            self.attachment.launch.set_limits(quiet, longest)
+            self.attachment.launch.set_limits(*self.host.orphan_limits(waits=long_orphan))
 
     async def give_up(self, code: str, message: str) -> None:
         """Without room nothing happens yet: the loop finds the turn as it was, and comes here again."""
         command = cmd.GiveUpTurn(code=code, message=message)
         try:
             await self.journal.record(lambda state: decide(state, command, self.host.world(state)))
+        except SessionGone:
+            raise
         except Refused:
             logger.info("session %s: the turn had ended already", self.journal.state.id)
         except StoreFull:
@@ -343,7 +343,7 @@ class Runner:
                 self.host.left(attachment)
                 if isinstance(error, StoreFull):
                     await self._wait_for_room()
-                elif isinstance(error, Refused):
+                elif isinstance(error, Refused) and not isinstance(error, SessionGone):
                     logger.info("session %s wants no agent any more: %s", self.journal.state.id, error.detail)
                 else:
                     raise

@@ -5,12 +5,16 @@ Above: the log (runtime/log.py) and the host. Below: SQLite now, PostgreSQL late
 never data. The store gives events their numbers; it never looks inside their JSON.
 """
 
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from perdure.core.compaction import Joined as Joined
 from perdure.core.state import Given as Given
+
+MAX_COUNT = 2**53
+"""No log and no file gets this long: a larger number is damage."""
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 
 class Draft(Struct, frozen=True):
@@ -55,9 +59,9 @@ class Checkpoint(Struct, frozen=True):
     agent: str
     driver: str
     phase: Literal["launching", "live", "gone"]
-    offset: int
-    performed_seq: int
-    input_total: int
+    offset: Count
+    performed_seq: Count
+    input_total: Count
     pending_input: list[bytes]
     driver_state: bytes
     damage: str = ""

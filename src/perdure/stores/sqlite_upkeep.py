@@ -8,7 +8,8 @@ import sqlite3
 
 import msgspec
 
-from perdure.stores.base import Joined
+from perdure.core.errors import StoreDamaged
+from perdure.stores.base import MAX_COUNT, Joined
 from perdure.stores.sqlite_group import check_generation, read_generation
 
 _KEY = "SELECT session_key FROM sessions WHERE session_id = ?"
@@ -38,6 +39,10 @@ _OF_A_SESSION = ("events", "turns", "spent", "receipts", "launches", "phrases", 
 
 
 def claim(connection: sqlite3.Connection) -> int:
+    (last,) = connection.execute("SELECT MAX(position) FROM events").fetchone()
+    if last is not None and last > MAX_COUNT:
+        # Else each append would be told that the disk is full, as SQLite finds no number for its rows.
+        raise StoreDamaged(f"a row of the table events has the position {last}, so that none can follow it")
     connection.execute("UPDATE meta SET generation = generation + 1")
     return read_generation(connection)
 
