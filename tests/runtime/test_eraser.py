@@ -15,6 +15,7 @@ from perdure.runtime.log import Log
 from perdure.runtime.outgoing import Outgoing
 from perdure.runtime.projects import Projects
 from perdure.runtime.sessions import Opening, Sessions
+from perdure.stores import sqlite_scrub
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import WAIT_S
 
@@ -115,4 +116,21 @@ async def test_a_runner_whose_session_is_gone_ends_instead_of_trying_again(
     assert len(caplog.records) < 20, caplog.text
     assert not [record for record in caplog.records if record.exc_info], caplog.text
     await host.stop(stop_agents=True)
+    await store.close()
+
+
+async def test_a_database_that_is_too_large_to_be_rewritten_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sqlite_scrub, "VACUUM_MAX_BYTES", 1024)
+    store = SqliteStore(tmp_path / "perdure.db")
+    host, sessions = await started(store, tmp_path)
+    journal, _ = await sessions.create(Opening(agent="rehearsal"))
+    assert await store.scrub(whole=True)
+    assert not caplog.records
+    await sessions.erase(journal.state.id)
+    assert await store.scrub(whole=True)
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"stop the server and run: sqlite3 {tmp_path / 'perdure.db'} VACUUM" in told
+    await host.stop()
     await store.close()

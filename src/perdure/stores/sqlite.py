@@ -142,8 +142,13 @@ class SqliteStore:
         except StoreDamaged as error:
             # The rest is done all the same.
             logger.warning("the search index is damaged, and may keep words of what was erased: %s", error)
-        if whole:
-            await self._writer.submit(sqlite_scrub.vacuum, plainly=True)
+        if whole and not await self._writer.submit(sqlite_scrub.vacuum, plainly=True):
+            limit_gib = sqlite_scrub.VACUUM_MAX_BYTES / (1 << 30)
+            logger.warning(
+                "copies of what was erased may be left in %s: it is not rewritten automatically, as it has over %g "
+                "GiB. To remove them, stop the server and run: sqlite3 %s VACUUM",
+                *(self._path, limit_gib, self._path),
+            )
         if not await self._writer.submit(sqlite_scrub.empty_log, plainly=True):
             return False
         if whole:
