@@ -3,21 +3,25 @@
 The marks are single words, so that they would also be found in the search index."""
 
 import base64
+import json
 import os
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
 from tests.end_to_end.victims import until_said
-from tests.harness import LiveServer, eventually
+from tests.harness import NO_LIMITS, SOURCE, LiveServer, eventually
 from tests.sizes import size
 
-AGENTS = ("rehearsal", "rehearsal-stream", "rehearsal-resume")
+SHARED = "together"
+AGENTS = (SHARED, "rehearsal", "rehearsal-stream", "rehearsal-resume")
 SESSIONS = size("ERASED", 9, fast=3)
 KILLS = size("ERASE_KILLS", 4, fast=1)
 MARK = "quixmark"
@@ -29,10 +33,16 @@ def mark(number: int) -> str:
     return f"{MARK}{number:03d}zz"
 
 
+def create(server: LiveServer, agent: str, **fields: Any) -> str:
+    """Sessions of the shared agent all work in one directory, and so in one process."""
+    place = {"workdir": str(server.data.parent / "work")} if agent == SHARED else {}
+    return server.create(agent=agent, **place, **fields)
+
+
 def make_marked(server: LiveServer, number: int) -> str:
     """A session that leaves its mark wherever a session can leave something."""
     word = mark(number)
-    session = server.create(agent=AGENTS[number % 3], title=f"about {word}", labels=[f"label-{word}"])
+    session = create(server, AGENTS[number % 4], title=f"about {word}", labels=[f"label-{word}"])
     file = {"name": f"{word}.txt", "mime_type": "text/plain", "data": base64.b64encode(word.encode() * 50).decode()}
     server.turn(session, f"say one {word}\nthink {word}\ntool Look {word}\nedit {word}.md", attachments=[file])
     server.turn(session, f"say two {word}\nplan {word} a; {word} b\ndelegate {word} {word}")
@@ -65,17 +75,21 @@ def purge(server: LiveServer, session: str) -> None:
 
 
 @pytest.fixture
-def server(make_server: Callable[..., LiveServer]) -> LiveServer:
-    return make_server()
+def server(make_server: Callable[..., LiveServer], tmp_path: Path) -> LiveServer:
+    (tmp_path / "work").mkdir()
+    command = json.dumps([sys.executable, "-m", "perdure.rehearsal", "--acp"])
+    env = f'{{ PERDURE_REHEARSAL_DIR = "{tmp_path}/data/rehearsal", PYTHONPATH = "{SOURCE}" }}'
+    shared = f'[agents.{SHARED}]\ndriver = "acp"\nshared = true\ncommand = {command}\nenv = {env}\n'
+    return make_server(NO_LIMITS + shared)
 
 
 @pytest.mark.smoke
 def test_no_byte_of_an_erased_session_is_left_in_the_data_directory(server: LiveServer) -> None:
-    kept = [server.create(agent=AGENTS[number % 3]) for number in range(3)]
+    kept = [create(server, agent) for agent in AGENTS]
     marked = []
     for number in range(SESSIONS):
         marked.append(make_marked(server, number))
-        server.turn(kept[number % 3], f"{KEPT} {number}")
+        server.turn(kept[number % 4], f"{KEPT} {number}")
     server.send(marked[0], f"say half {mark(0)}\nhang")
     until_said(server, marked[0], 4, "half")
     assert len(left(server.data)) > 5
@@ -84,11 +98,68 @@ def test_no_byte_of_an_erased_session_is_left_in_the_data_directory(server: Live
     until_gone(server)
     found = server.get(f"/api/sessions?q={MARK}001zz")["sessions"]
     assert found == []
-    assert len(server.get("/api/sessions?q=stays")["sessions"]) == min(3, SESSIONS)
+    assert len(server.get("/api/sessions?q=stays")["sessions"]) == min(4, SESSIONS)
     assert server.recalled(kept[0])[0] == f"{KEPT} 0"
     with closing(sqlite3.connect(server.data / "perdure.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert database.execute("PRAGMA freelist_count").fetchone()[0] < 50
+
+
+def in_launches(server: LiveServer) -> list[str]:
+    """Files of processes that hold a mark."""
+    return [name for name in left(server.data) if name.startswith("launches")]
+
+
+def test_a_process_that_others_share_is_gone_when_the_erase_is_answered_and_none_of_them_works(
+    server: LiveServer,
+) -> None:
+    kept, marked = create(server, SHARED), create(server, SHARED)
+    server.turn(kept, KEPT)
+    server.turn(marked, f"say {mark(1)}")
+    assert server.session(kept)["pid"] == server.session(marked)["pid"]
+    assert in_launches(server)
+    purge(server, marked)
+    assert not in_launches(server)
+    assert server.recalled(kept) == [KEPT]
+    until_gone(server)
+
+
+def test_a_session_that_had_left_the_process_is_erased_from_it_too(server: LiveServer) -> None:
+    kept, marked = create(server, SHARED), create(server, SHARED)
+    server.turn(kept, KEPT)
+    server.turn(marked, f"say {mark(1)}")
+    server.turn(marked, "say elsewhere", agent="rehearsal")
+    eventually(lambda: server.session(kept)["pid"] != server.session(marked)["pid"], "it has another process")
+    assert in_launches(server)
+    purge(server, marked)
+    assert not in_launches(server)
+    assert server.recalled(kept) == [KEPT]
+    until_gone(server)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_process_in_which_another_session_works_ends_after_that_turn(server: LiveServer, killed: bool) -> None:
+    busy, marked, later = create(server, SHARED), create(server, SHARED), create(server, SHARED)
+    server.turn(busy, KEPT)
+    server.turn(marked, f"say {mark(1)}")
+    server.send(busy, "permit Deploy\nsay end")
+    prompt = server.prompt(busy)
+    pid = server.session(busy)["pid"]
+    purge(server, marked)
+    assert in_launches(server)
+    if killed:
+        server.kill()
+        server.restart()
+    server.turn(later, "say later")
+    assert server.session(later)["pid"] != pid == server.session(busy)["pid"]
+    server.post(f"/api/sessions/{busy}/prompts/{prompt['prompt_id']}", {"option_id": "allow_once"}, expect=200)
+    assert server.wait_idle(busy)["turns"][1]["stop_reason"] == "end_turn"
+    until_gone(server)
+    assert server.recalled(busy) == [KEPT, "permit Deploy\nsay end"]
+    server.stop()
+    server.restart()
+    with closing(sqlite3.connect(server.data / "perdure.db")) as database:
+        assert database.execute("SELECT COUNT(*) FROM documents WHERE kind = 'ending'").fetchone() == (0,)
 
 
 def test_a_server_that_is_stopped_right_after_an_erase_leaves_nothing(server: LiveServer) -> None:

@@ -143,6 +143,7 @@ class Clocks:
 
     async def _look_at(self, runner: "Runner", now: float, steady: float) -> None:
         runner.look_after()
+        await self._host.vacate(runner)
         state = runner.journal.state
         limits = self._limits(state)
         if state.phase == "working":

@@ -10,15 +10,20 @@ import asyncio
 import contextlib
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from perdure.core import events as ev
 from perdure.core.errors import UNREADABLE, StoreDamaged, StoreError
+from perdure.core.slots import can_be_suspended
 from perdure.runtime import processes
 from perdure.runtime.launch import Launch
+from perdure.runtime.reading import batches
+from perdure.runtime.retiring import RETIRE_EXTRA_S
 from perdure.runtime.workspaces import Workspaces
 
 if TYPE_CHECKING:
@@ -34,10 +39,14 @@ SETTLE_MOST_S = 30.0
 QUIET_MOST_S = 600.0
 """How long the part that holds up commits waits for a moment at which no turn runs."""
 QUIET_LOOK_S = 0.5
+LOOK_S = 0.02
 RETRY_S = 20.0
 SCRUB_RETRY_S = 300.0
 """After a failure, which may last: a disk without room, a damaged file."""
 ERASING = "erasing"
+ENDING = "ending"
+"""Launches that have to end because an erased session has left something in their files, whoever else they serve."""
+LAUNCHED = "agent_launched"
 # Where the rehearsal agent keeps a session, by its two dialects.
 _REMEMBERED = ("{}.ndjson", "claude/*/{}.ndjson")
 _NATIVE = re.compile(r"[0-9A-Za-z-]{1,100}")
@@ -50,6 +59,8 @@ class Note(Struct, frozen=True):
     natives: list[str] = []
     launches: list[str] = []
     """Of this session alone: of a damaged one nobody has ended them."""
+    shared: list[str] = []
+    """Those in which it was and in which others still are."""
 
 
 class Eraser:
@@ -66,6 +77,7 @@ class Eraser:
 
     async def complete(self) -> None:
         """Erase what was left half-erased: at the start, by an earlier server; later, because the disk was full."""
+        await self._recall_ending()
         for session_id, body in (await self._store.documents(ERASING)).items():
             if session_id in self._log.erased.under_way:
                 continue
@@ -85,10 +97,11 @@ class Eraser:
 
     async def erase(self, session_id: str, workdir: str) -> None:
         """Once this has been written down it happens, now or at the next start. Its process must be gone."""
-        note = Note(workdir, await self._store.natives(session_id), await self._launches(session_id))
+        note = Note(workdir, await self._store.natives(session_id), *await self._launches(session_id))
         await self._store.put_document(ERASING, session_id, msgspec.json.encode(note))
         try:
             await self._carry_out(session_id, note)
+            await self._wait_for_shared(note.shared)
         finally:
             # Done or not: what could not be done now is tried again with the cleaning up.
             self._due.set()
@@ -97,6 +110,7 @@ class Eraser:
         self._log.erased.under_way.add(session_id)
         try:
             await self._end_launches(note)
+            await self._end_shared(note)
             await self._store.erase(session_id, self._log.generation)
             self._log.forget(session_id)
             await self._workspaces.erase(session_id, note.workdir)
@@ -109,10 +123,63 @@ class Eraser:
         self._first_at = self._first_at or now
         self._last_at = now
 
-    async def _launches(self, session_id: str) -> list[str]:
+    async def _launches(self, session_id: str) -> tuple[list[str], list[str]]:
+        """The launches that are its own, and those in which others are too. A process that several share keeps what it
+        was told by a session that has left it, so the log is asked for all in which this one ever was."""
         rows = await self._store.launches()
-        shared = {row.launch_id for row in rows if row.session_id != session_id}
-        return [row.launch_id for row in rows if row.session_id == session_id and row.launch_id not in shared]
+        own = {row.launch_id for row in rows if row.session_id == session_id}
+        others = {row.launch_id for row in rows if row.session_id != session_id}
+        kept = others | {damage.id for damage in self._log.quarantine.all() if damage.kind == "launch"}
+        ever = await self._ever_launched(session_id) if kept else set()
+        return sorted(own - others), sorted((own | ever) & kept)
+
+    async def _ever_launched(self, session_id: str) -> set[str]:
+        found = set()
+        try:
+            async for batch in batches(self._store, session_id, 0):
+                events = [ev.decode(row.body) for row in batch if row.type == LAUNCHED]
+                found |= {event.launch_id for event in events if isinstance(event, ev.AgentLaunched)}
+        except (StoreDamaged, *UNREADABLE) as error:
+            logger.warning("which processes session %s has used can't be read: %s", session_id, error)
+        return found
+
+    # A process that serves others too --------------------------------------------------------------------------------
+
+    async def _end_shared(self, note: Note) -> None:
+        """Have it ended as soon as it can be: its files hold what was said. Written down, for the next server."""
+        for launch_id in note.shared:
+            await self._store.put_document(ENDING, launch_id, b"true")
+            self._host.sharing.ending.add(launch_id)
+
+    async def _recall_ending(self) -> None:
+        for launch_id in await self._store.documents(ENDING):
+            if (self._host.launches_root / launch_id).exists():
+                self._host.sharing.ending.add(launch_id)
+            else:
+                await asyncio.to_thread(self._log.quarantine.erase, None, [launch_id])
+                await self._store.put_document(ENDING, launch_id, None)
+                self._host.sharing.ending.discard(launch_id)
+
+    async def _wait_for_shared(self, launch_ids: Sequence[str]) -> None:
+        """Until these are gone, unless another session works there: then the clocks have them end after its turn."""
+        host, settings = self._host, self._host.settings
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(settings.eof_grace_s + settings.term_grace_s + RETIRE_EXTRA_S):
+                for runner in list(host.runners.values()):
+                    await host.vacate(runner)
+                while self._are_left(launch_ids) and not self._are_busy(launch_ids):  # noqa: ASYNC110  a folder
+                    await asyncio.sleep(LOOK_S)
+
+    def _are_left(self, launch_ids: Sequence[str]) -> bool:
+        return any((self._host.launches_root / launch_id).exists() for launch_id in launch_ids)
+
+    def _are_busy(self, launch_ids: Sequence[str]) -> bool:
+        """Whether a session needs one of these."""
+        inside = [
+            one for one in self._host.runners.values() if one.attachment and one.attachment.launch_id in launch_ids
+        ]
+        states = [runner.journal.state for runner in inside]
+        return any(state.attached is not None and not can_be_suspended(state) for state in states)
 
     async def _end_launches(self, note: Note) -> None:
         if not note.launches:
@@ -127,7 +194,7 @@ class Eraser:
 
     def _remove_files(self, session_id: str, note: Note) -> None:
         self._host.enclosures.erase(session_id)
-        self._log.quarantine.erase(session_id)
+        self._log.quarantine.erase(session_id, note.shared)
         for native in note.natives:
             # Of other agents nothing lies there: what they keep is their own.
             if _NATIVE.fullmatch(native):

@@ -22,6 +22,7 @@ from perdure.core.errors import UNREADABLE, Refused, StoreError
 from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
 from perdure.core.resume import AgentFacts
 from perdure.core.session import decide
+from perdure.core.slots import can_be_suspended
 from perdure.core.transcript import History
 from perdure.drivers import DRIVERS
 from perdure.drivers.lines import MAX_LINE_BYTES
@@ -361,6 +362,12 @@ class Host:
 
     async def suspend(self, journal: Journal, reason: str) -> None:
         await self.command(journal, cmd.DetachAgent(reason), quietly=True)
+
+    async def vacate(self, runner: Runner) -> None:
+        """Let go of a process that has to end, once nothing runs in it for this session."""
+        attachment, state = runner.attachment, runner.journal.state
+        if attachment is not None and attachment.launch_id in self.sharing.ending and can_be_suspended(state):
+            await self.suspend(runner.journal, "process_ended")
 
     async def end_session(self, journal: Journal, command: cmd.EndSession) -> None:
         await self.command(journal, command, quietly=True)

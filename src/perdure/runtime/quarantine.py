@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -104,11 +104,12 @@ class Quarantine:
         except OSError as error:
             logger.warning("launch %s could not be moved to %s: %s", row.launch_id, target, error)
 
-    def erase(self, session_id: str) -> None:
-        """Remove the files that were set aside of a session that is erased. May be called in a thread."""
+    def erase(self, session_id: str | None, launches: Sequence[str] = ()) -> None:
+        """Remove the files that were set aside of a session that is erased, and of processes that it has shared. May be
+        called in a thread."""
         if self._folder is not None:
             for damage in read_notes(self._folder):
-                if damage.session_id == session_id:
+                if damage.id in launches or (session_id is not None and damage.session_id == session_id):
                     shutil.rmtree(self._folder / damage.id, ignore_errors=True)
 
 

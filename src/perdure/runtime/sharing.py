@@ -138,10 +138,14 @@ class Sharing:
 
     def __init__(self) -> None:
         self._open: dict[Key, Shared] = {}
+        self.ending: set[str] = set()
+        """Launches in whose files an erased session has left something: their sessions leave as soon as they can."""
 
     def find(self, key: Key) -> Shared | None:
         shared = self._open.get(key)
-        return shared if shared is not None and len(shared.members) < MEMBERS_MAX else None
+        if shared is None or len(shared.members) >= MEMBERS_MAX or shared.launch_id in self.ending:
+            return None
+        return shared
 
     def open(self, key: Key, launch_id: str) -> Shared:
         shared = self._open[key] = Shared(key, launch_id)
