@@ -15,9 +15,11 @@ from statistics import median
 
 import httpx2
 
-from tests.harness import WAIT_S, LiveServer
+from tests.harness import WAIT_S, LiveServer, eventually
 
 HEAD = b"Host: 127.0.0.1\r\n"
+GROWTH_MAX_MB = 20
+"""What a server may have more when an attack is over than before it."""
 
 
 def resident_mb(server: LiveServer) -> float:
@@ -35,6 +37,24 @@ def forget_peak(server: LiveServer) -> None:
     Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
 
 
+@contextmanager
+def memory_comes_back(server: LiveServer) -> Iterator[float]:
+    """Around an attack: the memory before it, in MB. When it is over the server has about as much again."""
+    before = resident_mb(server)
+    forget_peak(server)
+    yield before
+    print(f"{before:.0f} MB, peak {peak_mb(server):.0f}, then {resident_mb(server):.0f}")
+    eventually(
+        lambda: resident_mb(server) < before + GROWTH_MAX_MB,
+        lambda: f"the server has {resident_mb(server):.0f} MB, and {before:.0f} before the attack",
+    )
+
+
+def open_files(server: LiveServer) -> int:
+    assert server.process is not None
+    return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+
+
 def _status_mb(server: LiveServer, field: str) -> float:
     assert server.process is not None
     status = Path(f"/proc/{server.process.pid}/status").read_text()
@@ -44,6 +64,16 @@ def _status_mb(server: LiveServer, field: str) -> float:
 def plain(server: LiveServer, timeout_s: float = WAIT_S) -> socket.socket:
     """A connection over which nothing was said yet."""
     return socket.create_connection(("127.0.0.1", server.port), timeout_s)
+
+
+def unread(server: LiveServer, request: bytes, timeout_s: float = WAIT_S) -> socket.socket:
+    """A connection whose answers are not read: little of them fits into it."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(timeout_s)
+    connection.connect(("127.0.0.1", server.port))
+    connection.sendall(request)
+    return connection
 
 
 def rest(connection: socket.socket) -> bytes:

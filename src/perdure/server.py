@@ -29,9 +29,10 @@ from perdure.runtime.sessions import Sessions
 from perdure.runtime.tokens import TokenError, check_token, read_token_file
 from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
+from perdure.surfaces import open_files
 from perdure.surfaces.http.access import Access
 from perdure.surfaces.http.app import make_app
-from perdure.surfaces.http.connections import BoundedProtocol, raise_open_files
+from perdure.surfaces.http.connections import BoundedProtocol
 from perdure.surfaces.http.viewers import Hub
 
 logger = logging.getLogger(__name__)
@@ -311,7 +312,7 @@ def serve(
     """Run until SIGTERM or SIGINT; the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    raise_open_files()
+    open_files.raise_limit()
     try:
         if database:
             raise StartError(

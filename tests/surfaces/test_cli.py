@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -333,6 +334,23 @@ def test_doctor_finds_a_healthy_server_and_a_token_that_others_may_read(server: 
     assert found.returncode == 1
     problems = [one for one in json.loads(found.stdout)["findings"] if one["level"] == "problem"]
     assert [one["about"] for one in problems] == ["token"] and "chmod 600" in problems[0]["what"]
+
+
+@pytest.mark.needs("linux")
+def test_doctor_warns_of_a_server_that_may_open_few_files(server: ServerProcess) -> None:
+    def found() -> tuple[str, str]:
+        (line,) = (line for line in server.run("doctor").stdout.splitlines() if " open files: " in line)
+        level, _, what = line.partition("  open files: ")
+        return level.strip(), what
+
+    assert server.process is not None
+    limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (1024, limits[1]))
+    try:
+        assert found()[0] == "warning" and "at most 1024" in found()[1] and "ulimit -Hn" in found()[1]
+    finally:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
+    assert found() == ("ok", f"at most {limits[0]}")
 
 
 def test_a_wrong_token_is_refused_with_what_to_do(server: ServerProcess) -> None:

@@ -9,22 +9,38 @@ from pathlib import Path
 
 import pytest
 
-from perdure.surfaces.http.connections import HEAD_DEADLINE_S, LOGIN_MAX_BYTES, MAX_OPEN_FILES, MAX_STRANGERS
-from tests.attack import HEAD, answer, peak_mb, plain, resident_mb, rest, send_all, somebody_else
+from perdure.server import KEEP_ALIVE_S
+from perdure.surfaces.http.connections import (
+    ANSWER_DEADLINE_S,
+    HEAD_DEADLINE_S,
+    LOGIN_MAX_BYTES,
+    MAX_AHEAD,
+    MAX_AHEAD_STRANGER,
+    MAX_HEADERS,
+)
+from perdure.surfaces.http.strangers import MAX_STRANGERS
+from perdure.surfaces.open_files import MAX_OPEN_FILES
+from tests.attack import (
+    GROWTH_MAX_MB,
+    HEAD,
+    answer,
+    memory_comes_back,
+    open_files,
+    peak_mb,
+    plain,
+    rest,
+    send_all,
+    somebody_else,
+    unread,
+)
 from tests.harness import NO_LIMITS, LiveServer, eventually
 
 pytestmark = pytest.mark.needs("linux")
 
-GROWTH_MAX_MB = 20
 LONGEST_WAIT_S = 5.0
 """On a machine that does other things; `typical_s` says more of the server."""
 TYPICAL_WAIT_S = 1.0
 MB = 1_000_000
-
-
-def open_files(server: LiveServer) -> int:
-    assert server.process is not None
-    return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
 
 
 def login(body: bytes = b"", *headers: bytes) -> bytes:
@@ -43,13 +59,12 @@ def endless_trailers(kind: str) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("kind", ["many lines", "one line"])
 def test_endless_trailers_are_cut_off_and_keep_no_memory(own: LiveServer, kind: str) -> None:
-    before = resident_mb(own)
     sent = 0
-    with somebody_else(own) as waits:
+    with memory_comes_back(own) as before, somebody_else(own) as waits:
         while len(waits.seconds) < 10:
             with closing(plain(own)) as attacker:
                 sent = max(sent, send_all(attacker, endless_trailers(kind)))
-    print(f"{sent / MB} MB sent; {before} MB, peak {peak_mb(own)}, then {resident_mb(own)}; {waits}")
+    print(f"{sent / MB} MB sent; {waits}")
     assert sent < 100 * MB
     assert peak_mb(own) < before + GROWTH_MAX_MB
     assert waits.longest_s < LONGEST_WAIT_S and waits.typical_s < TYPICAL_WAIT_S
@@ -80,7 +95,6 @@ def test_a_few_trailers_are_ignored_and_the_connection_is_used_again(own: LiveSe
 
 
 def test_a_sign_in_of_many_megabytes_is_refused_and_keeps_no_memory(own: LiveServer) -> None:
-    before = resident_mb(own)
     body = b'{"code": "' + b"a" * (18 * MB) + b'"}'
 
     sized = [login(body, b"Content-Length: %d" % len(body))]
@@ -91,9 +105,9 @@ def test_a_sign_in_of_many_megabytes_is_refused_and_keeps_no_memory(own: LiveSer
             send_all(connection, iter((sized, chunked)[number % 2]))
             return connection.recv(65536)
 
-    with somebody_else(own) as waits, ThreadPoolExecutor(40) as attackers:
+    with memory_comes_back(own) as before, somebody_else(own) as waits, ThreadPoolExecutor(40) as attackers:
         answers = [found for _ in range(3) for found in attackers.map(attack, range(40))]
-    print(f"{before} MB, peak {peak_mb(own)}, then {resident_mb(own)}; {waits}")
+    print(waits)
     assert {found[:12] for found in answers} == {b"HTTP/1.1 413"}
     assert peak_mb(own) < before + GROWTH_MAX_MB
     assert waits.longest_s < LONGEST_WAIT_S and waits.typical_s < TYPICAL_WAIT_S
@@ -110,8 +124,7 @@ def test_a_code_signs_in_as_long_as_its_request_is_small(own: LiveServer) -> Non
 
 
 def test_thousands_of_silent_connections_keep_nobody_out(own: LiveServer) -> None:
-    before = resident_mb(own)
-    with ExitStack() as opened:
+    with memory_comes_back(own) as before, ExitStack() as opened:
         with somebody_else(own) as waits:
             for number in range(2_000):
                 connection = opened.enter_context(closing(plain(own)))
@@ -119,9 +132,98 @@ def test_thousands_of_silent_connections_keep_nobody_out(own: LiveServer) -> Non
                     connection.sendall(login(b"", b"Content-Length: 100") if number % 16 else b"GET / HT")
             eventually(lambda: len(waits.seconds) > 20, "somebody else is answered")
             eventually(lambda: open_files(own) < MAX_STRANGERS + 100, "most of them are closed")
-        print(f"{before} MB, then {resident_mb(own)}; {waits}")
+        print(waits)
         assert waits.longest_s < LONGEST_WAIT_S and waits.typical_s < TYPICAL_WAIT_S
-        assert resident_mb(own) < before + GROWTH_MAX_MB
+        assert peak_mb(own) < before + GROWTH_MAX_MB
+
+
+def test_strangers_get_a_part_of_the_files_where_few_may_be_open(tmp_path: Path) -> None:
+    server = LiveServer(tmp_path / "data", NO_LIMITS).start()
+    assert server.process is not None
+    # Nobody has connected yet, so the server has not looked at its limit.
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    with ExitStack() as opened, somebody_else(server) as waits:
+        for _ in range(1_500):
+            opened.enter_context(closing(plain(server)))
+        eventually(lambda: len(waits.seconds) > 20, "somebody else is answered")
+        eventually(lambda: open_files(server) < 1024 // 4 + 100, "most of them are closed")
+    assert waits.longest_s < LONGEST_WAIT_S
+    server.finish()
+
+
+UNFINISHED_HEADS = {
+    "short headers": b"ab:cd\r\n" * 9_000,
+    "more than one read of short headers": b"ab:cd\r\n" * 34_000,
+    "headers within the limits": (b"ab:" + b"x" * 400 + b"\r\n") * 150,
+    "one long header": b"ab:" + b"x" * 60_000,
+}
+
+
+@pytest.mark.parametrize("kind", list(UNFINISHED_HEADS))
+def test_unfinished_heads_of_many_headers_keep_little_memory(own: LiveServer, kind: str) -> None:
+    head = b"GET / HTTP/1.1\r\n" + HEAD + UNFINISHED_HEADS[kind]
+    with memory_comes_back(own) as before:
+        with ExitStack() as opened, somebody_else(own) as waits:
+            connections = [opened.enter_context(closing(plain(own))) for _ in range(1_000)]
+            for connection in connections[-600:]:
+                send_all(connection, iter([head]))
+            asked = len(waits.seconds)
+            eventually(lambda: len(waits.seconds) > asked + 20, "somebody else is answered")
+        print(waits)
+        assert peak_mb(own) < before + 2 * GROWTH_MAX_MB
+        assert waits.longest_s < LONGEST_WAIT_S and waits.typical_s < TYPICAL_WAIT_S
+    assert "Traceback" not in own.log_tail()
+
+
+def test_a_head_has_a_number_of_headers_at_most(own: LiveServer) -> None:
+    def status(count: int) -> bytes:
+        with closing(plain(own)) as connection:
+            headers = HEAD + b"Connection: close\r\n" + b"ab:cd\r\n" * (count - 2)
+            connection.sendall(b"GET /api/health HTTP/1.1\r\n" + headers + b"\r\n")
+            return rest(connection)[:12]
+
+    assert (status(MAX_HEADERS), status(MAX_HEADERS + 1)) == (b"HTTP/1.1 200", b"HTTP/1.1 431")
+
+
+def test_a_body_that_nobody_wanted_is_not_kept_with_the_connection(own: LiveServer) -> None:
+    asking = b"POST /api/sessions HTTP/1.1\r\n" + HEAD + b"Content-Length: 200000\r\n\r\n" + b"x" * 200_000
+    with memory_comes_back(own) as before, ExitStack() as opened:
+        for _ in range(400):
+            connection = opened.enter_context(closing(plain(own)))
+            connection.sendall(asking)
+            assert answer(connection).startswith(b"HTTP/1.1 401")
+        assert peak_mb(own) < before + GROWTH_MAX_MB
+
+
+def test_strangers_who_do_not_read_their_answers_are_closed_in_time(own: LiveServer) -> None:
+    asking = b"GET /page/page.js HTTP/1.1\r\n" + HEAD + b"\r\n"
+    files = open_files(own)
+    with memory_comes_back(own) as before, ExitStack() as opened:
+        connections = [opened.enter_context(closing(unread(own, asking))) for _ in range(20)]
+        for _ in range(30):
+            # What the system takes is sent, one after the other; all the rest has to wait in the server.
+            for connection in connections:
+                send_all(connection, iter([asking]))
+                own.get("/api/health")
+        assert open_files(own) > files + 15, "they have some time"
+        assert peak_mb(own) < before + GROWTH_MAX_MB
+        eventually(lambda: open_files(own) < files + 5, "they are closed", ANSWER_DEADLINE_S + 20)
+    assert "Traceback" not in own.log_tail()
+
+
+def test_requests_of_many_headers_whose_answers_are_not_read_keep_little_memory(own: LiveServer) -> None:
+    asking = b"GET /page/page.js HTTP/1.1\r\n" + HEAD
+    ahead = asking + (b"ab:" + b"x" * 250 + b"\r\n") * 190 + b"\r\n"
+    with memory_comes_back(own) as before, ExitStack() as opened:
+        with somebody_else(own) as waits:
+            for _ in range(200):
+                connection = opened.enter_context(closing(unread(own, asking + b"\r\n")))
+                send_all(connection, iter([ahead * 12]))
+            asked = len(waits.seconds)
+            eventually(lambda: len(waits.seconds) > asked + 20, "somebody else is answered")
+        assert peak_mb(own) < before + 2 * GROWTH_MAX_MB
+        assert waits.longest_s < LONGEST_WAIT_S and waits.typical_s < TYPICAL_WAIT_S
+    assert "Traceback" not in own.log_tail()
 
 
 def test_one_who_is_signed_in_keeps_the_connection_whatever_strangers_do(own: LiveServer) -> None:
@@ -142,15 +244,24 @@ def test_one_who_is_signed_in_keeps_the_connection_whatever_strangers_do(own: Li
 
 
 def test_one_who_does_not_finish_asking_is_closed(own: LiveServer) -> None:
-    half = (b"", b"GET / HTTP/1.1\r\nHost: 127", login(b"{", b"Content-Length: 100"))
+    half = (b"", b"\r\n", b"GET / HTTP/1.1\r\nHost: 127", login(b"{", b"Content-Length: 100"))
     with ExitStack() as opened:
         connections = [opened.enter_context(closing(plain(own, HEAD_DEADLINE_S + 20))) for _ in half]
         for connection, said in zip(connections, half, strict=True):
             connection.sendall(said)
         answers = [rest(connection)[:12] for connection in connections]
-    assert answers == [b"", b"HTTP/1.1 408", b"HTTP/1.1 408"]
+    assert answers == [b"", b"", b"HTTP/1.1 408", b"HTTP/1.1 408"]
     eventually(lambda: "a client left in the middle of its request: POST" in own.log_tail(), "it is in the log")
     assert "Traceback" not in own.log_tail()
+
+
+@pytest.mark.full
+def test_empty_lines_do_not_keep_a_connection_open(own: LiveServer) -> None:
+    with closing(plain(own, KEEP_ALIVE_S + 20)) as connection:
+        connection.sendall(b"GET /api/health HTTP/1.1\r\n" + HEAD + b"\r\n")
+        assert answer(connection).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"\r\n")
+        assert rest(connection) == b"", "it is closed as one over which nothing came"
 
 
 def test_a_request_with_the_token_may_take_longer_than_a_stranger_may(own: LiveServer) -> None:
@@ -163,19 +274,27 @@ def test_a_request_with_the_token_may_take_longer_than_a_stranger_may(own: LiveS
 
 
 def test_requests_that_are_sent_ahead_are_answered_up_to_a_number(own: LiveServer) -> None:
-    before = resident_mb(own)
+    known = HEAD + f"Authorization: Bearer {own.token}\r\n".encode()
+    for head, limit in ((HEAD, MAX_AHEAD_STRANGER), (known, MAX_AHEAD)):
+        ahead = b"GET /api/sessions HTTP/1.1\r\n" + head + b"\r\n"
+        for count in (limit, 200):
+            with closing(plain(own)) as connection:
+                connection.sendall(ahead)
+                answer(connection)
+                # In one piece, the last of them with the end of the connection.
+                connection.sendall(ahead * count + ahead.replace(HEAD, HEAD + b"Connection: close\r\n"))
+                assert rest(connection).count(b"HTTP/1.1 ") == limit + 1
+
+
+def test_requests_that_are_sent_ahead_keep_no_memory(own: LiveServer) -> None:
     ahead = b"GET /api/health HTTP/1.1\r\n" + HEAD + b"\r\n"
-    with closing(plain(own)) as connection:
-        connection.sendall(ahead * 5)
-        connection.sendall(ahead.replace(HEAD, HEAD + b"Connection: close\r\n"))
-        assert rest(connection).count(b"HTTP/1.1 200") == 6
-    with ExitStack() as opened:
+    with memory_comes_back(own) as before, ExitStack() as opened:
         for _ in range(50):
             connection = opened.enter_context(closing(plain(own)))
             connection.sendall(b"POST /api/login HTTP/1.1\r\n" + HEAD + b"Content-Length: 1\r\n\r\n")
             connection.sendall(b"{" + ahead * 4_000)
         own.get("/api/sessions")
-    assert resident_mb(own) < before + GROWTH_MAX_MB
+        assert peak_mb(own) < before + GROWTH_MAX_MB
 
 
 def test_the_server_may_open_as_many_files_as_the_system_lets_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `perdure doctor` looks at on this machine: Python, the data directory, SQLite, and the keeper's guarantees.
+"""What `perdure doctor` looks at on this machine: Python, the data directory, SQLite, the keeper's guarantees, files.
 
 Above: doctor.py. Below: the system. Each check answers with findings, and changes nothing but a file that it removes
 again. A finding that is not ok says what to do.
@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from perdure.config import MIB, Config, ConfigError, load
 from perdure.runtime import cgroups, inspection, settings_check
 from perdure.runtime.filesystem import NETWORK_FILE_SYSTEMS, file_system, not_ours
+from perdure.surfaces import open_files
 
 MIN_PYTHON = (3, 11)
 LOW_FREE_BYTES = 1024 * 1024 * 1024
@@ -171,6 +172,16 @@ def check_keeper(data: Path) -> Iterator[Finding]:
             yield Finding("warning", about, f"does not work here, so it does not hold that {what}. Use a newer kernel.")
     yield _control_groups(data)
     yield _init_process()
+
+
+def check_open_files(pid: int | None) -> Iterator[Finding]:
+    """Of the running server with this pid, or of one that would be started here."""
+    limit = open_files.limit_of_server(pid)
+    if limit < open_files.LOW_OPEN_FILES:
+        what = f"at most {limit}, and every viewer and agent needs some. Raise `ulimit -Hn` (systemd: LimitNOFILE) to "
+        yield Finding("warning", "open files", f"{what}{open_files.LOW_OPEN_FILES} or more, and restart the server.")
+    else:
+        yield Finding("ok", "open files", f"at most {limit}")
 
 
 def _control_groups(data: Path) -> Finding:

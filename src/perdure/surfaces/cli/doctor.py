@@ -14,6 +14,7 @@ from perdure.surfaces.cli.checks import (
     Level,
     check_data,
     check_keeper,
+    check_open_files,
     check_python,
     check_sqlite,
     check_store,
@@ -54,6 +55,7 @@ def _look(reach: Reach, deep: bool) -> Iterator[Finding]:
     yield from check_store(reach.data, deep)
     yield from check_token(reach.data)
     yield from check_keeper(reach.data)
+    yield from check_open_files(reach.known_pid())
     yield from _check_server(reach)
 
 

@@ -49,13 +49,23 @@ class Reach:
         return Client(self.address, patience_s=patience_s)
 
     def known_url(self) -> str | None:
-        """Where the data directory's own server listens, while it lives: it alone may know the token. What a killed
-        one left behind names a port that anybody may listen on by now."""
+        """Where the data directory's own server listens: it alone may know the token."""
+        known = self._known()
+        return None if known is None else known[0].rstrip("/")
+
+    def known_pid(self) -> int | None:
+        known = self._known()
+        return None if known is None else known[1]
+
+    def _known(self) -> tuple[str, int] | None:
+        """The address and the process of the data directory's own server, while it lives. What a killed one left behind
+        names a port that anybody may listen on by now."""
         try:
-            url = str(json.loads((self.data / "server.json").read_text("utf-8"))["url"])
+            told = json.loads((self.data / "server.json").read_text("utf-8"))
+            known = str(told["url"]), int(told["pid"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return url.rstrip("/") if is_held(self.data / "lock") else None
+        return known if is_held(self.data / "lock") else None
 
 
 def is_held(lock: Path) -> bool:

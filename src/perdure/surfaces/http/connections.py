@@ -6,57 +6,51 @@ decided here (access.py): whatever gets past the guard calls `admit`.
 """
 
 import asyncio
-import logging
-import resource
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 from weakref import WeakKeyDictionary
 
+import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from perdure.surfaces import open_files
 from perdure.surfaces.http.access import SAFE_HEADERS
-
-logger = logging.getLogger(__name__)
+from perdure.surfaces.http.strangers import Strangers
 
 CONNECTION = "perdure.connection"
+PIECE_BYTES = 16 * 1024
+"""How much is parsed before the limits are looked at again: one read may bring sixteen times as much."""
 MAX_HEAD_BYTES = 64 * 1024
+"""A head that has not ended by then, give or take a piece, is refused."""
+MAX_HEADERS = 200
+"""Each becomes three objects: a head of very short ones would take 24 times its size."""
+HEADER_BYTES = 160
+"""What a header takes in memory besides its own bytes."""
+REQUEST_BYTES = 4096
+"""What a request takes in memory besides its head and body."""
 MAX_FRAMING_BYTES = 64 * 1024
 """What may come behind a head without a byte of body: trailers, lengths of chunks, empty lines."""
 MAX_AHEAD = 16
 """Requests that wait while an earlier one of the same connection is answered."""
+MAX_AHEAD_STRANGER = 4
 HEAD_DEADLINE_S = 10.0
 """For the head of a request; as long as no token was seen, for all of the request."""
+ANSWER_DEADLINE_S = 20.0
+"""For somebody without the token to take an answer. The page's largest file has 130 KB as browsers ask for it."""
+STRANGER_BUFFER_BYTES = 64 * 1024
+"""Else the system takes megabytes of answers that nobody reads, and to copy them keeps others waiting."""
+NOT_SENT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 LOGIN_MAX_BYTES = 4096
-MAX_STRANGERS = 512
-"""Connections over which no token came. Beyond it the oldest are closed, once they had their chance to ask."""
 MAX_UNREAD_BYTES = 1024 * 1024
 """How much of a stranger's body is read and thrown away after it was answered: enough for most to read the answer."""
-STRANGER_GRACE_S = 1.0
-"""Viewers that all come back after a restart are strangers for a moment, and there may be thousands of them."""
-MAX_NEW_STRANGERS = 4096
-"""Beyond it the oldest are closed at once."""
-MAX_OPEN_FILES = 65_536
 
-_strangers: WeakKeyDictionary[ServerState, dict["BoundedProtocol", float]] = WeakKeyDictionary()
-"""Of each server, oldest first, with the time at which each came."""
-
-
-def raise_open_files() -> int:
-    """Let this process open as many files as the system allows, within reason: a viewer is one. The new limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError) as error:
-            # Some systems name a limit that they don't allow.
-            logger.warning("the limit of open files stays at %d: %s", soft, error)
-            return soft
-        return wanted
-    return soft
+_strangers: WeakKeyDictionary[ServerState, Strangers] = WeakKeyDictionary()
 
 
 def head(status: bytes, *headers: tuple[bytes, bytes]) -> bytes:
@@ -75,20 +69,28 @@ _TOO_LATE = _answer(b"408 Request Timeout", b"The request did not arrive in time
 _TOO_LARGE = _answer(b"431 Request Header Fields Too Large", b"The request has too many headers or trailers.")
 
 
-class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, with limits. It puts itself and its cycle into the scope of each request."""
+class _EnoughError(Exception):
+    """Ends the parser's work in the middle of a piece, after the connection was refused."""
 
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, with limits. It puts itself into the scope of each request."""
+
+    running: RequestResponseCycle | None = None
+    """The request that is being answered; `cycle` is the last one that was begun."""
     _in_head = False
     _is_whole = True
     """Whether the last request that was begun has come to its end."""
     _head_bytes = 0
-    """Of a head that was begun in an earlier piece; what fits into one piece is bounded by the size of a read."""
     _framing_bytes = 0
     _unread_bytes = 0
+    _cost_bytes = 0
+    """What the parser has made of a piece, as it is in memory."""
     _progress = False
     _deaf = False
     """Whether no more requests are taken: what is being answered is answered, then it is closed."""
     _deadline: asyncio.TimerHandle | None = None
+    _answer_deadline: asyncio.TimerHandle | None = None
 
     def __init__(
         self,
@@ -98,47 +100,67 @@ class BoundedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._strangers = _strangers.setdefault(server_state, {})
+        if server_state not in _strangers:
+            _strangers[server_state] = Strangers(open_files.limit())
+        self._strangers = _strangers[server_state]
 
     # Coming and going ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        now = self.loop.time()
-        self._strangers[self] = now
-        while len(self._strangers) > MAX_STRANGERS:
-            oldest, came = next(iter(self._strangers.items()))
-            if now - came < STRANGER_GRACE_S and len(self._strangers) <= MAX_NEW_STRANGERS:
-                break
-            oldest._give_up()
+        self._strangers.add(self, self.loop.time())
+        self._buffer_at_most(STRANGER_BUFFER_BYTES)
         self._expect()
 
     def admit(self) -> None:
         """The token was seen."""
-        self._strangers.pop(self, None)
+        if self in self._strangers:
+            self._strangers.remove(self)
+            self._buffer_at_most(0)
+
+    def _buffer_at_most(self, count: int) -> None:
+        """How much the system takes of an answer before it can be sent; 0 is as much as it wants."""
+        if NOT_SENT is not None:
+            with suppress(OSError):
+                # Whoever has left already gets none.
+                self.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, NOT_SENT, count)
 
     def let_go(self) -> None:
         """Somebody else has the transport from here on."""
-        self.admit()
-        self._stop_expecting()
-        self._unset_keepalive_if_required()
-        self.pipeline.clear()
+        self._leave()
         self.connections.discard(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.admit()
-        self._stop_expecting()
+        self._leave()
         super().connection_lost(exc)
-        self.pipeline.clear()
-        if self.cycle is not None:
-            # Nobody reads it any more, and it would stay until the next collection of garbage.
-            self.cycle.body = bytearray()
 
-    def _give_up(self) -> None:
-        self.admit()
+    def give_up(self) -> None:
+        self._leave()
         self.transport.abort()
 
-    # A deadline ------------------------------------------------------------------------------------------------------
+    def _leave(self) -> None:
+        """Forget everything. Requests refer to their connection, so what it keeps of them would stay in memory until
+        the next collection of garbage, and on a quiet server that does not come."""
+        self._strangers.remove(self)
+        self._stop_expecting()
+        self._stop_awaiting_taken()
+        self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        for cycle in (self.running, self.cycle):
+            if cycle is not None:
+                # uvicorn tells only the last one. Nobody would read what they send.
+                cycle.disconnected = True
+                cycle.message_event.set()
+                cycle.body = bytearray()
+        self.cycle = self.running = None  # type: ignore[assignment]
+        self._forget_head()
+        self.parser = None  # type: ignore[assignment]
+
+    def _forget_head(self) -> None:
+        self.scope = None  # type: ignore[assignment]
+        self.headers, self.url = [], b""
+
+    # Deadlines -------------------------------------------------------------------------------------------------------
 
     def _expect(self) -> None:
         if self._deadline is None:
@@ -168,71 +190,141 @@ class BoundedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or not (cycle.response_started or self.pipeline):
             self.transport.write(answer)
         self.transport.close()
+        self._forget_head()
+        self.parser = None  # type: ignore[assignment]
+        self._await_taken()
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(_BAD_REQUEST)
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_taken()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_awaiting_taken()
+
+    def _await_taken(self) -> None:
+        """Somebody without the token has to take what was written, also where the connection is closed after it."""
+        if self._answer_deadline is None and self in self._strangers and self.transport.get_write_buffer_size():
+            self._answer_deadline = self.loop.call_later(ANSWER_DEADLINE_S, self._not_taken)
+
+    def _stop_awaiting_taken(self) -> None:
+        if self._answer_deadline is not None:
+            self._answer_deadline.cancel()
+            self._answer_deadline = None
+
+    def _not_taken(self) -> None:
+        self._answer_deadline = None
+        if self in self._strangers and self.transport.get_write_buffer_size():
+            self.give_up()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """To close would wait for a client that has not taken its last answer."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
 
     # What is sent ----------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if len(data) <= PIECE_BYTES:
+            self._take(data)
+            return
+        view = memoryview(data)
+        for begin in range(0, len(data), PIECE_BYTES):
+            self._take(view[begin : begin + PIECE_BYTES])
+
+    def _take(self, piece: bytes | memoryview) -> None:
         if self._deaf or self.transport.is_closing():
             return
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse(_TOO_LARGE)
-                return
         self._progress = self._in_head
-        super().data_received(data)
-        self._framing_bytes = 0 if self._progress else self._framing_bytes + len(data)
-        if self._framing_bytes > MAX_FRAMING_BYTES:
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserError:
+            if not self._deaf:
+                self._refuse(_BAD_REQUEST)
+        except httptools.HttpParserUpgrade:
+            # There is no other protocol here: the request is answered as any other.
+            pass
+        if self._in_head or self._cost_bytes:
+            self._strangers.hold(self, self._cost_bytes + len(piece))
+            self._cost_bytes = 0
+        if not self._deaf:
+            self._check_taken(len(piece))
+
+    def _check_taken(self, count: int) -> None:
+        self._framing_bytes = 0 if self._progress else self._framing_bytes + count
+        self._head_bytes += count if self._in_head else 0
+        if self._framing_bytes > MAX_FRAMING_BYTES or self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(_TOO_LARGE)
         elif self._in_head or (not self._is_whole and self in self._strangers):
             self._expect()
-        else:
+        elif self.cycle is not None:
+            # Else only empty lines have come: it has yet to ask.
             self._stop_expecting()
 
     def on_message_begin(self) -> None:
-        if len(self.pipeline) >= MAX_AHEAD:
+        if len(self.pipeline) >= (MAX_AHEAD_STRANGER if self in self._strangers else MAX_AHEAD):
             self._deaf = True
             self.cycle.keep_alive = False
-        if self._deaf:
-            return
+            raise _EnoughError
+        # Not for any byte, as uvicorn does: empty lines between requests are no reason to keep it open.
+        self._unset_keepalive_if_required()
         super().on_message_begin()
         self._in_head, self._is_whole, self._progress = True, False, True
         self._head_bytes = self._unread_bytes = 0
-        self.scope["extensions"] = {CONNECTION: {"protocol": self}}
-
-    def on_url(self, url: bytes) -> None:
-        if not self._deaf:
-            super().on_url(url)
+        self._cost_bytes += REQUEST_BYTES
+        self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Not of a trailer: those come when the request may have been let in by its head."""
-        if self._in_head and not self._deaf:
+        if self._in_head:
+            if len(self.headers) >= MAX_HEADERS:
+                self._refuse(_TOO_LARGE)
+                raise _EnoughError
+            self._cost_bytes += HEADER_BYTES
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        if self._deaf:
-            return
         self._in_head = False
+        self._head_bytes = 0
         super().on_headers_complete()
-        self.scope["extensions"][CONNECTION]["cycle"] = self.cycle
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
-        if self._deaf:
-            return
         super().on_body(body)
-        if self.cycle.response_complete:
-            self._unread_bytes += len(body)
-            if self._unread_bytes > MAX_UNREAD_BYTES and self in self._strangers:
-                self._refuse(b"")
+        if not self.cycle.response_complete:
+            self._cost_bytes += len(body)
+            return
+        self._unread_bytes += len(body)
+        if self._unread_bytes > MAX_UNREAD_BYTES and self in self._strangers:
+            self._refuse(b"")
+            raise _EnoughError
 
     def on_message_complete(self) -> None:
-        if not self._deaf:
-            self._is_whole = True
-            super().on_message_complete()
+        self._is_whole = True
+        super().on_message_complete()
+
+    # What is answered ------------------------------------------------------------------------------------------------
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self.running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        done = self.running
+        if done is not None:
+            # A connection may be kept for long, and nobody looks at these again.
+            done.scope, done.body = {}, bytearray()  # type: ignore[typeddict-item]
+        super().on_response_complete()
+        if self._in_head:
+            # The next request was begun, and has a deadline of its own.
+            self._unset_keepalive_if_required()
+        elif done is self.cycle:
+            self._forget_head()
+            self._strangers.release(self)
+        if self.transport.is_closing():
+            self._await_taken()
 
 
 class Admitting:
@@ -245,5 +337,5 @@ class Admitting:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         taken = (scope.get("extensions") or {}).get(CONNECTION)
         if taken is not None and not self._is_open(scope["path"]):
-            cast(BoundedProtocol, taken["protocol"]).admit()
+            cast(BoundedProtocol, taken).admit()
         await self._app(scope, receive, send)

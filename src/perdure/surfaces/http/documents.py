@@ -148,5 +148,6 @@ def _disconnect(scope: Scope, why: str) -> None:
     logger.info("the document %r is cut off: %s", scope["path"][:200], why)
     taken = (scope.get("extensions") or {}).get(CONNECTION)
     if taken is not None:
-        taken["cycle"].disconnected = True
-        taken["protocol"].transport.abort()
+        if taken.running is not None:
+            taken.running.disconnected = True
+        taken.transport.abort()

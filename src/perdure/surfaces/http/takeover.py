@@ -9,7 +9,6 @@ import asyncio
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from perdure.surfaces.http.access import LOGIN
 from perdure.surfaces.http.connections import CONNECTION, BoundedProtocol, head
@@ -42,21 +41,24 @@ class EventStream:
         self._viewer.login = scope[LOGIN]
         taken = (scope.get("extensions") or {}).get(CONNECTION)
         if taken is not None:
-            take_over(taken["protocol"], taken["cycle"], self._viewer, scope[ADDED])
+            take_over(taken, self._viewer, scope[ADDED])
         else:
             await serve_by_asgi(self._viewer, receive, send)
 
 
-def take_over(connection: BoundedProtocol, cycle: RequestResponseCycle, viewer: Viewer, added: Headers) -> None:
-    """From here on the connection is the viewer's, and uvicorn has forgotten it. The cycle is the one of this request:
-    the connection's own may be of a request that was sent ahead, which is not answered any more."""
-    transport = connection.transport
+def take_over(connection: BoundedProtocol, viewer: Viewer, added: Headers) -> None:
+    """From here on the connection is the viewer's, and uvicorn has forgotten it. Requests that were sent ahead are not
+    answered any more."""
+    transport, cycle = connection.transport, connection.running
+    if cycle is None:
+        # Whoever asked has left already.
+        return
     cycle.disconnected = True
     cycle.response_started = True
     cycle.response_complete = True
     connection.let_go()
     if transport.is_closing():
-        # Whoever asked has left already, or was closed.
+        # Whoever asked is about to leave, or was closed.
         return
     transport.set_protocol(viewer)
     transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
