@@ -307,6 +307,11 @@ class StoreSuite:
         assert await numbers(0, max_bytes=3 * size - 1) == [1, 2]
         assert await numbers(0, max_bytes=0) == [1], "a reader must be able to go on"
         assert await owner.store.read("nobody", 0, limit=5) == []
+        assert await owner.store.size("s", 0, limit=1) == size
+        assert await owner.store.size("s", 5, limit=3) == 3 * size
+        assert await owner.store.size("s", 99, limit=10**30) == 0
+        assert await owner.store.size("s", 2, limit=10, upto=6) == 4 * size
+        assert await owner.store.size("nobody", 0, limit=5) == 0
 
     async def test_turns_are_updated_hidden_and_read_from_the_end(self, owner: Owner) -> None:
         rows = [TurnRow(number, True, b"%d" % number) for number in range(1, 6)]

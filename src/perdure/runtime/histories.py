@@ -1,4 +1,4 @@
-"""The verbs about what was said: edit, rewind, retry, fork, plan, and the transcript as people read it.
+"""The verbs about what was said: edit, rewind, retry, fork, plan, and reading it as a transcript or as it was logged.
 
 Above: surfaces, through the sessions. Below: the log and the host; core/history.py decides. A change is made for the
 history as it was when the request came: if another one was quicker, it is refused and nothing is done.
@@ -21,6 +21,7 @@ from perdure.core.state import Session, chosen_by_agent
 from perdure.core.transcript import History, markdown, markdown_title
 from perdure.core.turns import plan_turn
 from perdure.core.view import public_turn
+from perdure.runtime.documents import LogPieces, TurnPieces
 from perdure.runtime.log import Journal
 from perdure.runtime.outgoing import Outgoing
 from perdure.runtime.reading import of_turns
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 
 AT_ONCE_S = 0.1
 """Changes that come within this time can't have been made in sight of each other: all but the first are refused."""
-
-TURNS_AT_ONCE = 16
-AT_ONCE_BYTES = 256 * 1024
-"""How much of a transcript is made in one go. One turn may be more."""
 
 
 class _Row(msgspec.Struct):
@@ -225,7 +222,7 @@ class Histories:
 
     async def transcript(
         self, session_id: str, from_turn: int = 1, *, to_turn: int | None = None, rewound: bool = False
-    ) -> AsyncIterator[bytes]:
+    ) -> TurnPieces:
         """The turns as they look, as JSON, some at a time; with `rewound` also those that are no longer visible, marked
         as such. `seq` is the last event that they were made of."""
         journal = await self._log.open(session_id)
@@ -246,43 +243,24 @@ class Histories:
             shown = {**public, "message": view.message if view else None, "parts": view.show() if view else []}
             return msgspec.json.encode({**shown, "rewound": not rows[turn].visible} if rewound else shown)
 
-        async def pieces() -> AsyncIterator[bytes]:
-            before = msgspec.json.encode(about)[:-1] + b',"turns":['
-            async for turns, history in self._some_turns(session_id, list(rows), seq):
-                yield before + b",".join(entry(turn, history) for turn in turns)
-                before = b","
-            yield b"]}" if rows else before + b"]}"
+        begin = msgspec.json.encode(about)[:-1] + b',"turns":['
+        return TurnPieces(self._log, session_id, seq, list(rows), entry, begin=begin, between=b",", end=b"]}")
 
-        return pieces()
-
-    async def transcript_markdown(self, session_id: str, from_turn: int = 1) -> AsyncIterator[bytes]:
+    async def transcript_markdown(self, session_id: str, from_turn: int = 1) -> TurnPieces:
         journal = await self._log.open(session_id)
         state, seq = journal.state, journal.last_seq
         wanted = [number for number in turns_of(state.visible) if number >= from_turn]
 
-        async def pieces() -> AsyncIterator[bytes]:
-            yield markdown_title(state.title).encode("utf-8", "replace")
-            async for turns, history in self._some_turns(session_id, wanted, seq):
-                # A turn without a message is nothing to read, and an empty piece would be the end.
-                if text := "".join(markdown(history, turn) for turn in turns):
-                    yield text.encode("utf-8", "replace")
+        def entry(turn: int, history: History) -> bytes:
+            return markdown(history, turn).encode("utf-8", "replace")
 
-        return pieces()
+        title = markdown_title(state.title).encode("utf-8", "replace")
+        return TurnPieces(self._log, session_id, seq, wanted, entry, begin=title)
 
-    async def _some_turns(
-        self, session_id: str, turns: list[int], upto: int
-    ) -> AsyncIterator[tuple[list[int], History]]:
-        """These turns as they are known at a position: a few at a time, and large ones one by one."""
-        count = 1
-        while turns:
-            some, turns = turns[:count], turns[count:]
-            history, size = History(), 0
-            async for batch in of_turns(self._log.store, session_id, some[0], some[-1], upto):
-                for row in batch:
-                    size += len(row.body)
-                    history.fold(ev.decode(row.body))
-            yield some, history
-            count = min(2 * count, TURNS_AT_ONCE) if size < AT_ONCE_BYTES else 1
+    async def lines(self, session_id: str, after: int, limit: int) -> LogPieces:
+        """The events after this position as they are stored, a line each."""
+        await self._log.open(session_id)
+        return LogPieces(self._log, session_id, after, limit)
 
 
 def _check_idle(state: Session) -> None:

@@ -20,6 +20,13 @@ async def batches(store: Store, session_id: str, after: int, upto: int | None = 
         after = batch[-1].seq
 
 
+async def size_of_turns(store: Store, session_id: str, first: int, last: int, upto: int) -> int:
+    """How many bytes the first batch of these turns would have, were it not cut at `READ_BYTES`."""
+    place = await store.find_turns(session_id, first, last)
+    end = upto if place.upto is None else min(upto, place.upto)
+    return await store.size(session_id, place.after, limit=READ_BATCH, upto=end)
+
+
 async def of_turns(
     store: Store, session_id: str, first: int, last: int | None, upto: int
 ) -> AsyncIterator[list[Stored]]:

@@ -239,6 +239,10 @@ class Store(Protocol):
         `first_seq` = after + 1."""
         ...
 
+    async def size(self, session_id: str, after: int, *, limit: int, upto: int | None = None) -> int:
+        """How many bytes the events after this position have, without reading them."""
+        ...
+
     async def find_turns(self, session_id: str, first: int, last: int | None) -> Place:
         """Where to read these turns, which are all from `first` on if there is no `last`."""
         ...

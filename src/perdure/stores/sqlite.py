@@ -91,6 +91,9 @@ class SqliteStore:
     ) -> list[Stored]:
         return await self._read(sqlite_reads.read, session_id, after, limit, upto, max_bytes)
 
+    async def size(self, session_id: str, after: int, *, limit: int, upto: int | None = None) -> int:
+        return await self._read(sqlite_reads.size, session_id, after, limit, upto)
+
     async def find_turns(self, session_id: str, first: int, last: int | None) -> Place:
         return await self._read(sqlite_reads.find_turns, session_id, first, last)
 

@@ -21,6 +21,11 @@ _READ = """
     SELECT seq, COALESCE(first_seq, seq), type, turn, body, cuts FROM events
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND seq > ?
     ORDER BY seq LIMIT ?"""
+_SIZE = """
+    SELECT COALESCE(SUM(size), 0) FROM (
+        SELECT LENGTH(body) AS size FROM events
+        WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND seq > ? AND seq <= ?
+        ORDER BY seq LIMIT ?)"""
 # As the index of these types says it, or it is not used.
 _OF_TURNS = "type IN ('user_message', 'turn_start', 'history_changed')"
 _BEGIN = f"""
@@ -95,6 +100,13 @@ def _within(rows: sqlite3.Cursor, after: int, upto: int | None) -> Iterator[Stor
             cuts = cuts[begin - first_seq : end + 1 - first_seq]
             seq, first_seq = end, begin
         yield Stored(seq, first_seq, type_, turn, body, cuts if seq > first_seq else [])
+
+
+def size(connection: sqlite3.Connection, session_id: str, after: int, limit: int, upto: int | None) -> int:
+    after, limit = min(max(0, after), NUMBER_MAX), min(limit, NUMBER_MAX)
+    upto = NUMBER_MAX if upto is None else min(upto, NUMBER_MAX)
+    found: int = connection.execute(_SIZE, (session_id, after, upto, limit)).fetchone()[0]
+    return found
 
 
 def find_turns(connection: sqlite3.Connection, session_id: str, first: int, last: int | None) -> Place:

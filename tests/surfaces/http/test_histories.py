@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from perdure.core import events as ev
 from perdure.core.observe import observe
 from perdure.runtime.agents import import_path
+from perdure.runtime.documents import TurnPieces
 from perdure.surfaces.http import shapes
 from tests.runtime.programs import program
 from tests.surfaces.http.local import LocalServer
@@ -117,14 +118,13 @@ def test_a_transcript_has_the_revision_of_its_words(server: LocalServer, monkeyp
     session = said(server, "say one")
     histories = server.server.sessions.histories
     message = server.transcript(session)[0]["message"]["message_id"]
-    read = histories._some_turns
+    read = TurnPieces._history
 
-    async def read_late(*given: Any) -> AsyncIterator[Any]:
+    async def read_late(*given: Any) -> Any:
         await histories.edit(session, message, "say two")
-        async for found in read(*given):
-            yield found
+        return await read(*given)
 
-    monkeypatch.setattr(histories, "_some_turns", read_late)
+    monkeypatch.setattr(TurnPieces, "_history", read_late)
     shown = server.get(f"/api/sessions/{session}/transcript")
     assert (shown["revision"], shown["turns"][0]["message"]["text"]) == (0, "say one")
     monkeypatch.undo()

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
@@ -15,7 +14,6 @@ from starlette.types import ASGIApp
 from perdure import __version__
 from perdure.config import ProjectSettings
 from perdure.core import commands as cmd
-from perdure.core import events as ev
 from perdure.core.errors import UNREADABLE, Refused
 from perdure.runtime.sessions import Opening, Outgoing, Query, Sessions
 from perdure.surfaces.http import bodies
@@ -24,8 +22,6 @@ from perdure.surfaces.http.connections import LOGIN_MAX_BYTES
 from perdure.surfaces.http.documents import Document
 from perdure.surfaces.http.requests import MAX_LIMIT, MAX_POSITION, MEDIA, body_of, flag, reply, whole_number
 from perdure.surfaces.kickoff import asked_message
-
-LOG_BATCH = 1_000
 
 
 def verbs(request: Request) -> Sessions:
@@ -275,17 +271,8 @@ async def get_log(request: Request) -> ASGIApp:
     session_id = request.path_params["session_id"]
     after = whole_number(request, "offset", 0)
     limit = whole_number(request, "limit", 1_000, low=1, high=MAX_POSITION)
-    sessions = verbs(request)
-    await sessions.log.open(session_id)
-
-    async def lines() -> AsyncIterator[bytes]:
-        position, left = after, limit
-        while left > 0 and (rows := await sessions.read(session_id, position, min(left, LOG_BATCH))):
-            yield b"".join(ev.with_seq(row.seq, row.body, row.first_seq) + b"\n" for row in rows)
-            position = rows[-1].seq
-            left -= len(rows)
-
-    return Document(request.app.state.documents, lines(), "application/x-ndjson")
+    pieces = await verbs(request).histories.lines(session_id, after, limit)
+    return Document(request.app.state.documents, pieces, "application/x-ndjson")
 
 
 async def get_transcript(request: Request) -> ASGIApp:
