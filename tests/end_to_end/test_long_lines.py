@@ -18,12 +18,13 @@ INPUT_TIMES = 16
 """One emoji makes four bytes of each character beside it, and what a tool is given can't be taken apart."""
 LONGEST_S = 2.0
 LONGEST_LOADED_S = 10.0
+NOTHING = "lists and nothing in them"
 SHAPES = {
     "text with an emoji": ("", "a", "\U0001f600"),
     "text with half an emoji": ("", "a", r"\ud83d"),
     "input with an emoji": ('{"a":"', "a", '\U0001f600"}'),
     "as many parts as are read": ('{"a":[' + '{"b":1},' * (MAX_PARTS // 3 - 10) + '"', "a", '"]}'),
-    "lists and nothing in them": ('{"a":[', "[],", "[]]}"),
+    NOTHING: ('{"a":[', "[],", "[]]}"),
 }
 """What each line is made of: a beginning, what is repeated, and an end."""
 
@@ -64,7 +65,9 @@ sys.exit(agent.wait())
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape", [pytest.param(NOTHING, marks=pytest.mark.smoke), *(shape for shape in SHAPES if shape != NOTHING)]
+)
 @pytest.mark.parametrize("driver", ["acp", "claude"])
 def test_one_long_line_takes_a_few_times_its_size_and_nobody_waits_for_it(
     make_server: Callable[..., LiveServer], tmp_path: Path, driver: str, shape: str
