@@ -27,7 +27,7 @@ LAST_TIME_S = 253_402_300_800
 MAX_NUMBER = 2**53
 MAX_EVENTS = 300_000
 """Of a session that is taken in: all of it is one commit, and in memory until then."""
-MAX_EVENT_BYTES = 32 * 1024 * 1024
+MAX_EVENT_BYTES = 48 * 1024 * 1024
 """Of one event, with the files of its message."""
 MAX_EVENT_VALUES = 64 * 1024
 """In the lists and objects of one event."""
