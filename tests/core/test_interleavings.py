@@ -129,7 +129,9 @@ class Sessions(RuleBasedStateMachine):
             assert event.turn == len(starts) + 1
         elif isinstance(event, ev.WaitingForInput):
             assert running is None
-            assert event.turn == starts[-1] or isinstance(self.log[-1], ev.HistoryChanged | ev.AgentDetached)
+            # A changed history may change the title too.
+            last = next(past for past in reversed(self.log) if not isinstance(past, ev.Title))
+            assert event.turn == starts[-1] or isinstance(last, ev.HistoryChanged | ev.AgentDetached)
         elif isinstance(event, ev.HistoryChanged):
             assert running is None
             assert event.turn in turns_of(self.state.visible)
