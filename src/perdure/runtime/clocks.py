@@ -37,7 +37,7 @@ GO_ON = "Go on: the usage limit has reset."
 
 
 class _Watches:
-    """Of the running turn of one session: how long it is worked on, silent, and without a sign that it has begun."""
+    """Of one session's running turn: how long it works, is silent, and shows no sign that it has begun."""
 
     def __init__(self) -> None:
         self.turn, self.quiet, self.unanswered = Stopwatch(), Stopwatch(), Stopwatch()
