@@ -20,7 +20,7 @@ import pytest
 from hypothesis import settings
 
 from tests import sizes
-from tests.harness import SharedServers
+from tests.harness import LiveServer, SharedServers
 from tests.isolation import isolate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,8 +69,11 @@ def find_agent(name: str, agents: Path = AGENTS) -> RealAgent | str:
 
 # How long an example takes says how busy the machine is, and nothing of the code.
 settings.register_profile("perdure", deadline=None)
-settings.register_profile("perdure-fast", deadline=None, max_examples=30)
+settings.register_profile("perdure-fast", deadline=None, max_examples=15)
 settings.load_profile("perdure")
+
+# Hundreds of servers are started and killed; the tests of starting itself use `python -m perdure serve`.
+LiveServer.is_warm = True
 
 
 @pytest.fixture(scope="session")
@@ -97,6 +100,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]
 # The fast run: what a contributor waits for before each commit. ---------------------------------------------------
 
 WHOLE_SYSTEM = ("end_to_end", "conversations", "continuity", "seeds")
+SERVERS_OF_ONE_TEST = {"own", "make_server"}
+"""Fixtures that start a server for one test alone. What the fast run has of servers, tests share."""
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
@@ -113,7 +118,7 @@ def kind_left_out(item: pytest.Item) -> str | None:
     if item.get_closest_marker("smoke"):
         return None
     folder = item.path.relative_to(ROOT / "tests").parts[0]
-    if item.get_closest_marker("full") or folder in WHOLE_SYSTEM:
+    if item.get_closest_marker("full") or SERVERS_OF_ONE_TEST & {*fixtures} or folder in WHOLE_SYSTEM:
         return "of the whole system"
     return "of the rehearsal agent alone" if folder == "rehearsal" else None
 

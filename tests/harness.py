@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from perdure.runtime import cgroups
+from tests import warm
 
 WAIT_S = 30.0
 START_S = 60.0
@@ -44,7 +45,7 @@ def eventually(look: Callable[[], Any], what: str | Callable[[], str], timeout_s
         if waited_s >= timeout_s:
             raise AssertionError(f"did not happen within {timeout_s} s: {what() if callable(what) else what}")
         # Whoever has waited long looks less often: a look is a request, which keeps others from working.
-        select.select([], [], [], min(max(LOOK_EVERY_S, waited_s / 20), LOOK_AT_LEAST_EVERY_S))
+        select.select([], [], [], min(max(LOOK_EVERY_S, waited_s / 8), LOOK_AT_LEAST_EVERY_S))
 
 
 def is_loaded() -> bool:
@@ -57,6 +58,8 @@ class LiveServer:
 
     given_token: str | None = "test-token-of-the-tests"
     """None: the server makes one and keeps it in its data directory."""
+    is_warm = False
+    """Whether it is forked from a process that has imported everything: a start then takes a third of the time."""
 
     def __init__(self, data: Path, config: str = "", env: dict[str, str] | None = None) -> None:
         self.data = data
@@ -66,11 +69,11 @@ class LiveServer:
             (data / "perdure.toml").write_text(config)
         self._env = env or {}
         self._started_with: dict[str, Any] = {}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | warm.Server | None = None
         self.port = 0
         self.url = ""
         self.errors = data / "server.log"
-        self.http: httpx2.Client = httpx2.Client()
+        self.http: httpx2.Client = httpx2.Client(verify=False)
 
     @property
     def start_environment(self) -> dict[str, str]:
@@ -87,24 +90,34 @@ class LiveServer:
 
     def start(self, port: int | None = None) -> Self:
         self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self.errors.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "perdure", "serve", "--port", str(port or 0), "--data", str(self.data)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=self.start_environment,
-                start_new_session=True,
-            )
+        self.process = self._begin("--port", str(port or 0), "--data", str(self.data))
         line = self._first_line()
         self._started_with = start_settings(self._settings())
         self.url = line.rsplit(" ", 1)[-1]
         self.port = urlsplit(self.url).port or 0
         self.http.close()
         self.http = httpx2.Client(
-            base_url=self.url, headers={"authorization": f"Bearer {self.token}"}, timeout=WAIT_S, trust_env=False
+            base_url=self.url,
+            headers={"authorization": f"Bearer {self.token}"},
+            timeout=WAIT_S,
+            trust_env=False,
+            # Without TLS, a context for it would take most of the time of a start.
+            verify=False,
         )
         return self
+
+    def _begin(self, *arguments: str) -> "subprocess.Popen[bytes] | warm.Server":
+        if self.is_warm:
+            return warm.Server(list(arguments), env=self.start_environment, log=self.errors)
+        with self.errors.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "perdure", "serve", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self.start_environment,
+                start_new_session=True,
+            )
 
     def _first_line(self) -> str:
         assert self.process is not None and self.process.stdout is not None
@@ -303,6 +316,12 @@ class LiveServer:
 
     def stream(self, path: str, position: str | None = None) -> "Stream":
         return Stream(self, path, position)
+
+
+class ColdServer(LiveServer):
+    """One that is started as people start it: its memory, limits and modes are its own from the first moment on."""
+
+    is_warm = False
 
 
 def start_settings(settings: str) -> dict[str, Any]:

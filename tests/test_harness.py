@@ -76,6 +76,7 @@ def test_a_warm_command_has_its_own_streams_environment_directory_and_exit_code(
     assert (asked.returncode, asked.stderr) == (0, "") and asked.stdout.startswith("perdure ")
 
 
+@pytest.mark.full
 def test_a_warm_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         warm.run(["serve", "--port", "0", "--data", "data"], stdin="", env=dict(os.environ), cwd=tmp_path, timeout_s=2)

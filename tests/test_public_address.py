@@ -25,7 +25,10 @@ def test_an_address_that_others_can_reach_is_refused_with_both_ways_out(tmp_path
     assert "--behind-proxy" in said and "--insecure-http" in said
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost"])
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", pytest.param("127.0.0.2", marks=pytest.mark.full), pytest.param("localhost", marks=pytest.mark.full)],
+)
 def test_this_machine_s_own_addresses_need_no_choice(tmp_path: Path, host: str) -> None:
     server = LiveServer(tmp_path / "data", NO_LIMITS, env={"PERDURE_HOST": host}).start()
     try:

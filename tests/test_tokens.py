@@ -104,6 +104,7 @@ def test_a_token_is_given_in_one_way_only(tmp_path: Path) -> None:
 # Sign-ins -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_another_token_ends_every_sign_in_that_was_made_with_the_one_before(tmp_path: Path) -> None:
     server = LiveServer(tmp_path / "data", NO_LIMITS).start()
     try:

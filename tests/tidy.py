@@ -74,18 +74,20 @@ class Source(NamedTuple):
     module: str
     text: str
     tree: ast.Module
+    nodes: list[ast.AST]
 
 
 def read(root: Path, folder: str) -> Iterator[Source]:
     for path in sorted((root / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        yield Source(str(path.relative_to(root)), module_name(root, path), text, parsed(text, str(path)))
+        yield Source(str(path.relative_to(root)), module_name(root, path), text, *parsed(text, str(path)))
 
 
 @functools.cache
-def parsed(text: str, path: str) -> ast.Module:
-    """Once for all rules."""
-    return ast.parse(text, path)
+def parsed(text: str, path: str) -> tuple[ast.Module, list[ast.AST]]:
+    """Once for all rules: the tree, and everything in it."""
+    tree = ast.parse(text, path)
+    return tree, list(ast.walk(tree))
 
 
 def module_name(root: Path, path: Path) -> str:
@@ -102,7 +104,7 @@ def within(module: str, names: tuple[str, ...]) -> bool:
 
 def imports(source: Source) -> Iterator[tuple[int, str]]:
     """Every module that is imported, in functions and for type checking too, with what is taken from it."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -151,7 +153,7 @@ def purity(root: Path) -> Iterator[Breach]:
         for line, name in imports(source):
             if name.split(".")[0] in IMPURE_MODULES:
                 yield Breach(source.path, line, f"core is pure and must not import {name.split('.')[0]}")
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK_CALLS:
                 yield Breach(source.path, node.lineno, f"core is pure and must not call {ast.unparse(node.func)}")
 
@@ -165,7 +167,7 @@ def sizes(root: Path) -> Iterator[Breach]:
             if count > allowed:
                 yield Breach(source.path, count, f"the file has {count} lines, more than {allowed}")
     for source in read(root, "src"):
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > MAX_FUNCTION_LINES:
@@ -195,7 +197,7 @@ def printing(root: Path) -> Iterator[Breach]:
     for source in read(root, "src"):
         if within(source.module, PRINTERS):
             continue
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
                 yield Breach(source.path, node.lineno, "print belongs to surfaces/cli and rehearsal")
 
@@ -204,7 +206,7 @@ def swallowing(root: Path) -> Iterator[Breach]:
     """An error of any kind is never dropped without a word."""
     for folder in ("src", "tests", "benchmarks"):
         for source in read(root, folder):
-            for node in ast.walk(source.tree):
+            for node in source.nodes:
                 if isinstance(node, ast.ExceptHandler) and catches_all(node.type) and does_nothing(node.body):
                     yield Breach(source.path, node.lineno, "an exception of any kind is swallowed")
 
@@ -229,7 +231,7 @@ def sleeping(root: Path) -> Iterator[Breach]:
         for line, name in imports(source):
             if name == "time.sleep":
                 yield Breach(source.path, line, "a test must not sleep")
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Attribute) and node.attr == "sleep" and ast.unparse(node) == "time.sleep":
                 yield Breach(source.path, node.lineno, "a test must not sleep")
 

@@ -1,30 +1,47 @@
-"""Commands that start at once: a process that has imported the command line once forks for each of them.
+"""Commands and servers that start at once: a process that has imported Perdure forks for each of them.
 
-Above: tests that run many commands. Below: multiprocessing's fork server. Each command is a process with arguments,
-environment, directory and streams of its own; only its imports, nearly all of what it costs, are done before. It is not
-for signals and terminals: what needs those is started as people start it.
+Above: tests that run many commands or kill many servers. Below: multiprocessing's fork server. Each command is a
+process with arguments, environment, directory, session and streams of its own; only its imports, nearly all of what it
+costs, are done before. It is not for terminals, nor for limits and masks that are inherited: what needs those is
+started as people start it.
 """
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from perdure.surfaces.cli import COMMANDS, main
 
-LATE_IMPORTS = ("httpx2", "perdure.surfaces.mcp.server", "rich.console", "rich.markdown", "rich.table")
+LATE_IMPORTS = (
+    "httpx2",
+    "perdure.server",
+    "perdure.surfaces.mcp.server",
+    "rich.console",
+    "rich.markdown",
+    "rich.table",
+    "uvicorn.lifespan.off",
+)
 """What commands import when they need it."""
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["tests.warm", *LATE_IMPORTS, *(f"perdure.surfaces.cli.{module}" for module, _ in COMMANDS.values())]
+    [
+        "tests.warm",
+        *LATE_IMPORTS,
+        *(f"perdure.surfaces.cli.{module}" for module, _ in COMMANDS.values()),
+        "tests.frozen",
+    ]
 )
 
 
-def start(arguments: list[str], streams: list[str], env: dict[str, str], cwd: Path) -> BaseProcess:
-    """`perdure ARGUMENTS`, with files or named pipes for its stdin, stdout and stderr."""
+def start(arguments: list[str], streams: Sequence[str | Connection], env: dict[str, str], cwd: Path) -> BaseProcess:
+    """`perdure ARGUMENTS`, with files or pipes for its stdin, stdout and stderr."""
     process = CONTEXT.Process(target=_command, args=(arguments, streams, env, str(cwd)), daemon=True)
     process.start()
     return process
@@ -47,9 +64,43 @@ def run(
         return subprocess.CompletedProcess(arguments, process.exitcode, *said)
 
 
-def _command(arguments: list[str], streams: list[str], env: dict[str, str], cwd: str) -> None:
-    for number, path in enumerate(streams):
-        os.dup2(os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT), number)
+class Server:
+    """`perdure serve ARGUMENTS`, with what a test uses of `subprocess.Popen`."""
+
+    def __init__(self, arguments: list[str], *, env: dict[str, str], log: Path) -> None:
+        reader, writer = CONTEXT.Pipe(duplex=False)
+        with writer:
+            self._process = start(["serve", *arguments], [os.devnull, writer, str(log)], env, Path.cwd())
+        with reader:
+            self.stdout = os.fdopen(os.dup(reader.fileno()), "rb")
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float) -> int:
+        self._process.join(timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired("perdure serve", timeout)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _command(arguments: list[str], streams: Sequence[str | Connection], env: dict[str, str], cwd: str) -> None:
+    os.setsid()
+    for number, given in enumerate(streams):
+        how = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        os.dup2(os.open(given, how) if isinstance(given, str) else given.fileno(), number)
+        if not isinstance(given, str):
+            given.close()
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)

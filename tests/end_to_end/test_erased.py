@@ -22,7 +22,7 @@ from tests.sizes import size
 
 SHARED = "together"
 AGENTS = (SHARED, "rehearsal", "rehearsal-stream", "rehearsal-resume")
-SESSIONS = size("ERASED", 9, fast=3)
+SESSIONS = size("ERASED", 9, fast=2)
 KILLS = size("ERASE_KILLS", 4, fast=1)
 MARK = "quixmark"
 SCRUB_LIMIT_S = 90

@@ -66,9 +66,12 @@ sys.exit(agent.wait())
 
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize(
-    "shape", [pytest.param(NOTHING, marks=pytest.mark.smoke), *(shape for shape in SHAPES if shape != NOTHING)]
+    ("driver", "shape"),
+    [
+        pytest.param("acp", NOTHING, marks=pytest.mark.smoke),
+        *((driver, shape) for driver in ("acp", "claude") for shape in SHAPES if (driver, shape) != ("acp", NOTHING)),
+    ],
 )
-@pytest.mark.parametrize("driver", ["acp", "claude"])
 def test_one_long_line_takes_a_few_times_its_size_and_nobody_waits_for_it(
     make_server: Callable[..., LiveServer], tmp_path: Path, driver: str, shape: str
 ) -> None:

@@ -4,6 +4,9 @@ import pytest
 
 from tests.end_to_end.victims import until_said
 from tests.harness import LiveServer, no_holes
+from tests.sizes import size
+
+KILLS = size("MESSAGE_KILLS", 5, fast=2)
 
 
 def refused(server: LiveServer, session: str, text: str, **fields: object) -> str:
@@ -104,7 +107,7 @@ def test_a_message_to_an_ended_session_is_refused(server: LiveServer) -> None:
 @pytest.mark.smoke
 def test_a_message_that_was_answered_202_is_worked_even_if_the_server_dies_at_once(server: LiveServer) -> None:
     sessions = []
-    for number in range(5):
+    for number in range(KILLS):
         session = server.create()
         server.send(session, f"say answer {number}")
         server.kill()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.victims import until_said
-from tests.harness import NO_LIMITS, LiveServer
+from tests.harness import NO_LIMITS, ColdServer, LiveServer
 
 SOMEBODY_ELSE = 54321
 
@@ -29,7 +29,7 @@ def umask(mask: int) -> Iterator[None]:
 def lone(tmp_path: Path) -> Iterator[LiveServer]:
     """A server that is not started yet, on a directory that is there."""
     (tmp_path / "data").mkdir(mode=0o700)
-    server = LiveServer(tmp_path / "data", NO_LIMITS)
+    server = ColdServer(tmp_path / "data", NO_LIMITS)
     yield server
     if server.process is not None:
         server.finish()

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tests.harness import LiveServer, eventually
+from tests.sizes import size
 from tests.surfaces.http.teamhq_client import TeamHQ, text_of
 
 Json = dict[str, Any]
-WORDS = 400
+WORDS = size("TEAMHQ_WORDS", 400, fast=150)
 
 
 def without_times(events: list[Json]) -> list[Json]:

@@ -118,6 +118,7 @@ async def test_a_session_whose_maker_is_gone_before_it_is_kept_is_worked_on(
     await until_over(sessions, "s_new")
 
 
+@pytest.mark.full
 async def test_a_session_whose_clock_fails_does_not_stop_the_clocks_of_others(sessions: Sessions) -> None:
     hang = Outgoing(text="hang")
     broken, _ = await sessions.create(Opening(agent="rehearsal"), hang)
@@ -147,6 +148,7 @@ async def test_a_process_that_no_goodbye_can_be_written_to_is_ended(
     assert launch_id not in processes.marked_all()
 
 
+@pytest.mark.full
 async def test_an_agent_that_always_has_more_to_say_can_be_stopped(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,6 +241,7 @@ async def test_a_full_disk_makes_the_agent_wait_and_tears_nothing(
 
 
 @pytest.mark.needs("linux", "mount")
+@pytest.mark.full
 async def test_an_agent_that_ends_on_a_full_disk_is_not_reported_before_all_it_said_is_kept(small_disk: Path) -> None:
     async with launching(small_disk) as launches:
         said = numbered(4000)
@@ -422,6 +423,7 @@ async def test_a_quiet_agent_without_a_server_is_ended(launches: Launches) -> No
     assert (found.how, found.exit_code) == ("orphaned", 0)
 
 
+@pytest.mark.full
 async def test_a_talking_agent_without_a_server_is_ended_after_the_longest_time(launches: Launches) -> None:
     code = "import select, sys\nwhile not select.select([0], [], [], 0.1)[0]: print('.')"
     async with launches.follow(python(code)) as agent:
@@ -435,6 +437,7 @@ async def test_a_talking_agent_without_a_server_is_ended_after_the_longest_time(
     assert found.how == "orphaned"
 
 
+@pytest.mark.full
 async def test_an_agent_that_waits_for_its_server_to_read_is_not_quiet(launches: Launches) -> None:
     wait = "select.select([], [1], [])"
     code = FLOOD.replace(wait, f"select.select([], [1], [], 0.6); os.write(2, b', still'); {wait}")
@@ -450,6 +453,7 @@ async def test_an_agent_that_waits_for_its_server_to_read_is_not_quiet(launches:
 
 
 @pytest.mark.needs("linux")
+@pytest.mark.full
 async def test_presence_keeps_a_quiet_agent_alive_and_costs_no_time(launches: Launches) -> None:
     code = "import sys, time; sys.stdin.readline(); print('ready'); time.sleep(1.2); print('late')"
     async with launches.follow(python(code)) as agent:

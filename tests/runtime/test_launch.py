@@ -273,6 +273,7 @@ def test_a_launch_that_has_no_room_is_refused(small_disk: Path) -> None:
         Launch.create(small_disk, spec("no-room"))
 
 
+@pytest.mark.full
 async def test_a_server_killed_in_the_middle_of_its_writes_loses_and_doubles_nothing(launches: Launches) -> None:
     """Ten servers, each killed at whatever byte it has reached; each repairs the input and goes on from there."""
     lines = [b"%06d " % number + b"x" * 200_000 + b"\n" for number in range(60)]

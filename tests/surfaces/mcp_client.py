@@ -11,14 +11,15 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
-from mcp.types import CallToolResult, TextContent
+from typing import TYPE_CHECKING, Any
 
 from tests import warm
 from tests.harness import WAIT_S
+
+if TYPE_CHECKING:
+    # Takes a second, which every worker would spend.
+    from mcp import Client
+    from mcp.types import CallToolResult
 
 # A program in the background has no stdin of its own.
 RELAY = 'exec 3<&0; cat <&3 >"$1" & exec 3<&-; exec cat "$2"'
@@ -31,12 +32,12 @@ def command(data: Path) -> list[str]:
 class Caller:
     """Calls tools and remembers the progress that it was told of."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: "Client") -> None:
         self.client = client
         self.told: list[str] = []
         self._more = asyncio.Event()
 
-    async def call(self, name: str, **arguments: Any) -> CallToolResult:
+    async def call(self, name: str, **arguments: Any) -> "CallToolResult":
         async with asyncio.timeout(2 * WAIT_S):
             return await self.client.call_tool(f"agent_session_{name}", arguments, progress_callback=self._progress)
 
@@ -67,12 +68,14 @@ class Caller:
         return str((await self.done("start", **{"agent": "rehearsal", **arguments}))["session_id"])
 
 
-def said(result: CallToolResult) -> str:
+def said(result: "CallToolResult") -> str:
+    from mcp.types import TextContent
+
     assert isinstance(result.content[0], TextContent)
     return result.content[0].text
 
 
-def structured(result: CallToolResult) -> dict[str, Any]:
+def structured(result: "CallToolResult") -> dict[str, Any]:
     found: dict[str, Any] = result.structured_content
     return found
 
@@ -84,6 +87,9 @@ def text(run: dict[str, Any]) -> str:
 @asynccontextmanager
 async def talking(data: Path, mode: str = "auto", cwd: Path | None = None, **env: str) -> AsyncIterator[Caller]:
     """A client with an MCP server of its own. What that one writes to stderr fails the test."""
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
     with tempfile.TemporaryDirectory() as folder:
         given, said, errors = (os.path.join(folder, name) for name in ("stdin", "stdout", "stderr"))
         os.mkfifo(given)

@@ -70,6 +70,7 @@ async def test_the_asynchronous_client_goes_on_with_another_agent(server: Server
         went_on(client.client, session)
 
 
+@pytest.mark.full
 def test_http_goes_on_with_another_agent_in_both_places_that_take_a_message(server: ServerProcess) -> None:
     with server.client() as client:
         for path in ("/api/messages", "/api/sessions/{}/messages"):
@@ -126,6 +127,7 @@ def test_a_plain_chat_says_which_agents_there_are(server: ServerProcess) -> None
     assert done.stderr.count(OTHER) == 2 and "There is no agent 'nobody'" in done.stderr
 
 
+@pytest.mark.full
 def test_a_chat_in_a_terminal_goes_on_with_another_agent(server: ServerProcess) -> None:
     with server.client() as client:
         session = begun(client)
@@ -144,6 +146,7 @@ def test_a_single_run_is_of_the_agent_it_names(server: ServerProcess) -> None:
     assert (run["agent_name"], run["text"]) == (OTHER, "from the other")
 
 
+@pytest.mark.full
 async def test_a_prompt_over_mcp_goes_on_with_another_agent(server: ServerProcess) -> None:
     with server.client() as client:
         session = begun(client)

@@ -62,6 +62,7 @@ async def test_many_calls_of_an_asynchronous_client_wait_at_once(server: ServerP
         assert max(run["created_at"] for run in runs) < min(run["finished_at"] for run in runs)
 
 
+@pytest.mark.full
 async def test_an_asynchronous_stream_goes_on_after_a_crash_of_the_server(server: ServerProcess) -> None:
     port = int(server.url.rsplit(":", 1)[1])
     async with AsyncClient(server.address, patience_s=LIMIT_S) as client, asyncio.timeout(2 * LIMIT_S):

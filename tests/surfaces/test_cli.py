@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pytest
 
 from perdure.surfaces import cli
 from perdure.surfaces.cli import COMMANDS, perdure
-from tests.harness import no_holes
+from tests.harness import eventually, no_holes
 from tests.signing import signed_in
 from tests.surfaces.conftest import COMMAND_LIMIT_S, ServerProcess
 
@@ -159,9 +158,7 @@ def test_abort_interrupts_and_a_second_one_is_refused(server: ServerProcess) -> 
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=server.environment, cwd=server.folder,
     )  # fmt: skip
     with server.client() as client:
-        deadline = time.monotonic() + COMMAND_LIMIT_S
-        while not client.sessions(state="processing")["sessions"]:
-            assert time.monotonic() < deadline
+        eventually(lambda: client.sessions(state="processing")["sessions"], "the turn runs")
     assert server.run("abort", "last").returncode == 0
     _, errors = waiting.communicate(timeout=COMMAND_LIMIT_S)
     assert waiting.returncode == 1 and "Interrupted." in errors
@@ -202,6 +199,7 @@ def test_a_question_is_answered_with_a_choice(server: ServerProcess) -> None:
     assert "answer: green" in server.run("show", "--markdown", session).stdout
 
 
+@pytest.mark.full
 def test_watch_goes_on_after_a_restart_of_the_server_without_a_gap_or_a_double(server: ServerProcess) -> None:
     session = session_of(server, "stream 200 10")
     watching = subprocess.Popen(

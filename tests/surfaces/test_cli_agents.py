@@ -156,7 +156,9 @@ def test_an_agent_is_tried_through_the_running_server_and_leaves_no_session(serv
     assert json.loads(server.run("sessions", "--json").stdout)["sessions"] == []
 
 
-@pytest.mark.parametrize("name", ["rehearsal", "rehearsal-stream", "rehearsal-resume"])
+@pytest.mark.parametrize(
+    "name", ["rehearsal", *(pytest.param(f"rehearsal-{mode}", marks=pytest.mark.full) for mode in ("stream", "resume"))]
+)
 def test_without_a_server_it_is_tried_with_one_of_its_own(alone: ServerProcess, name: str) -> None:
     done = tried(alone, name, "--turn", "say yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -165,6 +167,7 @@ def test_without_a_server_it_is_tried_with_one_of_its_own(alone: ServerProcess, 
     assert not alone.data.exists()
 
 
+@pytest.mark.full
 def test_a_trial_that_fails_says_why_and_exits_with_1(alone: ServerProcess) -> None:
     alone.run("agents", "add", "mute", "--command", "sh -c 'echo no licence >&2; exit 3'")
     mute = tried(alone, "mute")

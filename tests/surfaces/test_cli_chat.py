@@ -33,6 +33,7 @@ def test_a_conversation_shows_text_tools_and_a_permission_that_is_answered_inlin
     assert chat.wait_end() == 0
 
 
+@pytest.mark.full
 def test_tools_are_a_line_each_and_a_plan_is_told_as_it_is_done(chat: Terminal) -> None:
     chat.enter("think deep thoughts\x1b\rplan read; write\x1b\redit notes.txt\x1b\rsay **bold** words")
     chat.wait("Turn 1,")
@@ -65,6 +66,7 @@ def test_a_draft_is_kept_while_a_permission_is_answered(server: ServerProcess, c
     chat.wait("> half a thou")
 
 
+@pytest.mark.full
 def test_a_yes_that_was_entered_as_a_message_grants_nothing_that_is_asked_for_later(server: ServerProcess) -> None:
     proxy = HoldingProxy(int(server.url.rsplit(":", 1)[1]))
     way = ("--url", proxy.url, "--token", server.token)
@@ -90,6 +92,7 @@ def test_a_yes_that_was_entered_as_a_message_grants_nothing_that_is_asked_for_la
     proxy.close()
 
 
+@pytest.mark.full
 def test_what_is_entered_right_after_an_answer_is_a_message(chat: Terminal) -> None:
     chat.enter("permit Deploy")
     chat.wait("y/a/n>")
@@ -108,6 +111,7 @@ def test_a_question_is_answered_by_its_number(chat: Terminal) -> None:
     chat.wait("Turn 1,")
 
 
+@pytest.mark.full
 def test_control_c_interrupts_the_turn_and_twice_at_the_prompt_leaves(chat: Terminal) -> None:
     chat.enter("hang")
     chat.wait("Working")
@@ -121,6 +125,7 @@ def test_control_c_interrupts_the_turn_and_twice_at_the_prompt_leaves(chat: Term
     assert chat.wait_end() == 0
 
 
+@pytest.mark.full
 def test_escape_interrupts_the_turn_too(chat: Terminal) -> None:
     chat.enter("hang")
     chat.wait("Working")
@@ -139,6 +144,7 @@ def test_what_is_entered_while_a_turn_runs_is_queued_and_sent_after_it(chat: Ter
     assert text.index("\nfirst") < text.index("You: say second") < text.index("\nsecond")
 
 
+@pytest.mark.full
 def test_a_server_that_is_killed_and_restarted_leaves_the_text_whole_and_the_draft_in_place(
     server: ServerProcess, chat: Terminal
 ) -> None:

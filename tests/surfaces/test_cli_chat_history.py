@@ -24,6 +24,7 @@ def talk(chat: Terminal, *texts: str) -> None:
         chat.wait("Idle")
 
 
+@pytest.mark.full
 def test_a_turn_is_tried_again_with_its_own_text_and_with_another(chat: Terminal) -> None:
     talk(chat, "say one", "say two")
     chat.enter("/retry")
@@ -52,6 +53,7 @@ def test_a_message_is_edited_in_the_input(chat: Terminal) -> None:
     chat.wait("There is no turn 9.")
 
 
+@pytest.mark.full
 def test_turns_are_dropped_and_the_plan_says_what_comes_next(server: ServerProcess, chat: Terminal) -> None:
     talk(chat, "say one", "say two")
     chat.enter("/plan")
@@ -73,6 +75,7 @@ def test_turns_are_dropped_and_the_plan_says_what_comes_next(server: ServerProce
     assert [(turn["turn"], turn["context_reason"]) for turn in turns] == [(1, "first_turn"), (3, "fresh_requested")]
 
 
+@pytest.mark.full
 def test_a_fork_is_gone_on_with_in_the_same_chat(server: ServerProcess, chat: Terminal) -> None:
     talk(chat, "say one", "say two")
     chat.enter("/fork 1")

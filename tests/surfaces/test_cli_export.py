@@ -77,6 +77,7 @@ def teamhq_files(folder: Path, *events: tuple[str, Json], **fields: Any) -> Path
 # There and back -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_sessions_move_to_another_server_and_go_on_there(
     server: ServerProcess, other: ServerProcess, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ import json
 import re
 import sys
 
+import pytest
+
 from tests.surfaces.conftest import ROOT, ServerProcess
 from tests.surfaces.terminal import Terminal
 
@@ -92,6 +94,7 @@ def test_show_has_nothing_rewound_where_nothing_was(server: ServerProcess) -> No
     assert server.run("show", session, "--rewound", "--markdown").returncode == 2
 
 
+@pytest.mark.full
 def test_retry_writes_the_answer_of_the_last_turn_or_of_the_one_that_is_named(server: ServerProcess) -> None:
     session = session_with(server, "say one", "say two")
     again = server.run("retry", "last")
@@ -118,6 +121,7 @@ def test_fork_prints_the_new_session(server: ServerProcess) -> None:
     assert "(not_found)" in server.run("fork", session, "5").stderr
 
 
+@pytest.mark.full
 def test_plan_says_in_words_what_the_next_turn_would_do(server: ServerProcess) -> None:
     session = session_with(server, "say one", "say two")
     plan = server.run("plan", session).stdout
@@ -139,6 +143,7 @@ def test_plan_says_in_words_what_the_next_turn_would_do(server: ServerProcess) -
     assert server.run("plan", session).stdout.startswith("rehearsal-stream begins with the message alone")
 
 
+@pytest.mark.full
 def test_usage_is_an_aligned_table_with_its_sum(server: ServerProcess) -> None:
     session = session_with(server, "usage 1234567 20\nsay one")
     session_with(server, "usage 3 4\nsay one")
@@ -156,6 +161,7 @@ def test_usage_is_an_aligned_table_with_its_sum(server: ServerProcess) -> None:
     assert wrong.returncode == 1 and "(invalid)" in wrong.stderr
 
 
+@pytest.mark.full
 def test_fresh_has_both_its_spellings_wherever_it_is_offered(server: ServerProcess) -> None:
     session = session_with(server, "say one")
     for spelling in ("--fresh", "--fresh-session"):
@@ -168,6 +174,7 @@ def test_fresh_has_both_its_spellings_wherever_it_is_offered(server: ServerProce
     assert server.run("retry", session, "--fresh-session").stdout == "three\n"
 
 
+@pytest.mark.full
 def test_last_is_the_session_in_which_something_was_said_last_also_after_a_restart(server: ServerProcess) -> None:
     first = session_with(server, "say one")
     second = session_with(server, "say other")
@@ -214,6 +221,7 @@ def test_send_and_show_tell_of_turns_that_the_agent_missed(server: ServerProcess
     assert re.search(r"^3 +rehearsal .* resumed +1 missed ", server.run("show", session).stdout, re.MULTILINE)
 
 
+@pytest.mark.full
 def test_send_plan_and_show_tell_of_a_conversation_that_is_too_long_for_the_agent(server: ServerProcess) -> None:
     command = json.dumps([sys.executable, "-m", "perdure.rehearsal", "--acp"])
     env = f'{{ PYTHONPATH = "{ROOT / "src"}", PERDURE_REHEARSAL_CONTEXT = "1000" }}'
@@ -234,6 +242,7 @@ def test_send_plan_and_show_tell_of_a_conversation_that_is_too_long_for_the_agen
     assert re.search(r"\); turns? 1.* told in short form\.\n", server.run("plan", "last", "--fresh").stdout)
 
 
+@pytest.mark.full
 def test_watch_tells_changes_and_begins_with_the_last_turn_that_is_left(server: ServerProcess) -> None:
     session = session_with(server, "say one", "say two", "say three")
     server.run("edit", session, "2", "say deux")

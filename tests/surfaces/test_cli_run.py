@@ -53,6 +53,7 @@ def test_agent_project_workdir_model_and_mode_are_as_asked(server: ServerProcess
     assert json.loads(server.run("show", "--json", "last").stdout)["project"] == "site"
 
 
+@pytest.mark.full
 def test_a_run_and_a_message_begin_below_the_session_that_starts_them(server: ServerProcess) -> None:
     parent = server.run("send", "--new", "--wait", "--json", "say one").stdout
     session = json.loads(parent.split("\n")[0])["session_id"]
@@ -118,6 +119,7 @@ def test_ctrl_c_leaves_the_run_and_says_how_to_stop_it(server: ServerProcess) ->
     assert session["state"] == "processing"
 
 
+@pytest.mark.full
 def test_a_run_of_the_client_outlives_a_killed_server(server: ServerProcess) -> None:
     with server.client(patience_s=COMMAND_LIMIT_S) as client:
         found: list[object] = []

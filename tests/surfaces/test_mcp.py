@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import MCPError
 
 from perdure.surfaces import cli
 from perdure.surfaces.client import Address, Client
 from perdure.surfaces.mcp import answers
-from perdure.surfaces.mcp.server import Delegate
 from tests.harness import NO_LIMITS, SOURCE, WAIT_S, LiveServer, SharedServers
 from tests.surfaces.mcp_client import Caller, command, said, structured, talking, text
 
@@ -140,6 +138,8 @@ async def test_an_empty_prompt_and_an_ended_session_are_refused(server: LiveServ
 
 
 async def test_a_tool_that_does_not_exist_is_an_error_of_the_protocol(server: LiveServer) -> None:
+    from mcp import MCPError
+
     async with talking(server.data) as caller:
         with pytest.raises(MCPError, match="There are: agent_session_start"):
             await caller.call("fly")
@@ -239,6 +239,7 @@ async def test_a_permission_that_a_rule_gives_is_not_reported(tmp_path: Path) ->
         live.finish()
 
 
+@pytest.mark.full
 async def test_a_turn_is_waited_for_while_the_server_is_killed_and_started_again(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         session = await caller.start()
@@ -252,6 +253,7 @@ async def test_a_turn_is_waited_for_while_the_server_is_killed_and_started_again
     assert text(run).split() == [f"w{number}" for number in range(60)]
 
 
+@pytest.mark.full
 async def test_a_client_that_goes_away_leaves_its_turn_running_and_finds_it_again(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         session = await caller.start()
@@ -266,6 +268,7 @@ async def test_a_client_that_goes_away_leaves_its_turn_running_and_finds_it_agai
     assert len(server.transcript(session)) == 1
 
 
+@pytest.mark.full
 async def test_a_call_that_is_given_up_stops_nothing_and_the_connection_goes_on(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         session = await caller.start()
@@ -277,6 +280,7 @@ async def test_a_call_that_is_given_up_stops_nothing_and_the_connection_goes_on(
     assert len(server.transcript(session)) == 1
 
 
+@pytest.mark.full
 def test_the_end_of_stdin_ends_it_in_the_middle_of_a_turn(server: LiveServer) -> None:
     session = server.create(agent="rehearsal")
     environment = {"PYTHONPATH": SOURCE, "HOME": str(server.data), "PATH": "/usr/bin:/bin"}
@@ -320,12 +324,15 @@ async def test_without_a_server_each_tool_says_how_to_start_one_and_works_once_i
             live.finish()
 
 
+@pytest.mark.full
 async def test_a_server_that_stays_away_ends_the_call_with_what_finds_the_turn_again(server: LiveServer) -> None:
     session = server.create(agent="rehearsal")
 
     async def report(words: str) -> None:
         if words == "at work":
             server.kill()
+
+    from perdure.surfaces.mcp.server import Delegate
 
     delegate = Delegate(lambda: Client(Address(server.url, "test-token-of-the-tests")), lost_limit_s=0.5)
     prompt = {"session_id": session, "prompt": "say at work\nhang", "message_id": "mine"}
@@ -338,7 +345,7 @@ def test_the_command_says_what_to_install_where_the_package_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
-    monkeypatch.delitem(sys.modules, "perdure.surfaces.mcp.server")
+    monkeypatch.delitem(sys.modules, "perdure.surfaces.mcp.server", raising=False)
     assert cli.main(["--data", str(tmp_path), "mcp"]) == 1
     assert "pip install 'perdure[mcp]'" in capsys.readouterr().err
 

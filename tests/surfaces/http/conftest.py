@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.harness import NO_LIMITS, LiveServer, SharedServers
+from tests.harness import NO_LIMITS, ColdServer, LiveServer, SharedServers
 from tests.surfaces.conftest import CONFIG, ServerProcess
-from tests.surfaces.http.local import PATHS, LocalServer, settings
+from tests.surfaces.http.local import LocalServer, settings
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     made.finish()
 
 
-@pytest.fixture(scope="module", params=list(PATHS))
+@pytest.fixture(scope="module", params=["taken_over", pytest.param("plain_asgi", marks=pytest.mark.full)])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """The same for tests that hold however a stream is served."""
     made = LocalServer(tmp_path_factory.mktemp("both"), settings(heartbeat_s=0.2), request.param).start()
@@ -38,7 +38,7 @@ def process(servers: SharedServers, tmp_path: Path) -> Iterator[ServerProcess]:
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LiveServer]:
     """A server in a process of its own whose memory is of one test alone, as it is after its first requests."""
-    server = LiveServer(tmp_path / "own", NO_LIMITS).start()
+    server = ColdServer(tmp_path / "own", NO_LIMITS).start()
     for _ in range(20):
         server.get("/api/sessions")
     yield server

@@ -137,6 +137,7 @@ def test_a_session_whose_process_died_is_disconnected_and_its_next_prompt_brings
     assert diane.get(session)["status"] == "active"
 
 
+@pytest.mark.smoke
 def test_a_restart_of_the_server_closes_nothing(make_server: Callable[..., LocalServer]) -> None:
     diane = Diane(make_server())
     session = diane.start()["session_id"]

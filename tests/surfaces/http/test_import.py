@@ -258,6 +258,7 @@ def test_an_id_that_is_no_name_is_refused(server: LocalServer, name: str) -> Non
     assert is_problem(server.http.post("/api/import", json=body(name)), 400, "invalid")
 
 
+@pytest.mark.smoke
 def test_what_is_taken_in_is_still_there_after_a_restart(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     take_in(server, body("lasting"))
@@ -268,7 +269,9 @@ def test_what_is_taken_in_is_still_there_after_a_restart(make_server: Callable[.
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("element", ["0", "{}", '{"type":""}', "[]", '""', "[[],[]]"])
+@pytest.mark.parametrize(
+    "element", [pytest.param("0", marks=pytest.mark.smoke), "{}", '{"type":""}', "[]", '""', "[[],[]]"]
+)
 def test_a_long_list_of_nothing_is_refused_and_takes_little_more_than_its_bytes(own: LiveServer, element: str) -> None:
     given = b'{"id":"x","created_at":"%b","events":[' % T.format(0).encode()
     given += element.encode() + (b"," + element.encode()) * (19_000_000 // (len(element) + 1)) + b"]}"

@@ -52,6 +52,7 @@ def said(events: list[Any]) -> list[tuple[str, int | None, str]]:
     return found
 
 
+@pytest.mark.full
 def test_a_finished_turn_is_smaller_and_says_the_same(server: LocalServer, joined: Ended) -> None:
     events = server.log(joined.id)
     no_holes(joined.live)

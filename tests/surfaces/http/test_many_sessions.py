@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from perdure.surfaces.http.viewers import CHANGES
 from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
@@ -29,6 +31,7 @@ def test_each_named_session_gets_a_snapshot_first_and_then_its_events(both: Loca
         assert reading.text == both.text(session, 1)
 
 
+@pytest.mark.full
 def test_a_stream_over_two_sessions_is_resumed_by_its_cursor_wherever_it_is_cut(both: LocalServer) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)

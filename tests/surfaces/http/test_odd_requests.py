@@ -2,12 +2,15 @@
 
 from contextlib import closing
 
+import pytest
+
 from tests.attack import HEAD, plain
 from tests.harness import eventually
 from tests.surfaces.conftest import ServerProcess
 from tests.surfaces.http.reading import receive_until
 
 
+@pytest.mark.full
 def test_a_request_behind_a_streams_puts_nothing_into_the_stream(process: ServerProcess) -> None:
     session = process.create()
     known = HEAD + f"Authorization: Bearer {process.token}\r\n".encode()

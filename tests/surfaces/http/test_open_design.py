@@ -40,6 +40,7 @@ def result(server: LocalServer, run_id: str, **body: Any) -> Any:
 # Runs -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_run_is_its_turn_and_says_whether_the_session_was_resumed(server: LocalServer) -> None:
     session = server.create(agent="rehearsal-resume")
     first = server.send(session, "say one")["run_id"]
@@ -225,6 +226,7 @@ def test_an_answer_that_may_be_to_either_question_is_refused(content: Any) -> No
 
 
 @pytest.mark.parametrize("path", ["/api/messages", "/api/sessions/{session}/messages"])
+@pytest.mark.full
 def test_force_fresh_session_is_accepted_wherever_fresh_is(server: LocalServer, path: str) -> None:
     session = server.create(agent="rehearsal-resume")
     server.turn(session, "say one")
@@ -244,6 +246,7 @@ def test_force_fresh_session_is_accepted_wherever_fresh_is(server: LocalServer, 
         assert is_problem(server.http.post(path.format(session=session), json=body), 400, "invalid")
 
 
+@pytest.mark.full
 def test_other_programs_surfaces_take_it_too(server: LocalServer, tmp_path: Path) -> None:
     project = server.post("/api/projects", {"name": "fresh", "path": str(tmp_path)}, expect=201)["id"]
     session = server.create(project=project, agent="rehearsal-resume", message="say one")
@@ -273,6 +276,7 @@ def test_a_queued_message_keeps_its_wish_for_a_fresh_session(server: LocalServer
     assert run_of(server, f"{session}.3")["context"] == "fresh"
 
 
+@pytest.mark.full
 def test_a_plan_and_a_retry_take_it_under_both_names_too(server: LocalServer) -> None:
     session = server.create(agent="rehearsal-resume")
     server.turn(session, "say one")

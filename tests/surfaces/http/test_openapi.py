@@ -20,7 +20,7 @@ from perdure.surfaces.http.routes import ENDPOINTS
 from tests.sizes import size
 from tests.surfaces.http.local import TOKEN, LocalServer
 
-EXAMPLES = size("REQUESTS", 20, fast=3)
+EXAMPLES = size("REQUESTS", 20, fast=1)
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ENDLESS = r"/events$"
 Case = AnyCase[Any]

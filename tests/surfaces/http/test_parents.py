@@ -83,6 +83,7 @@ def test_a_fork_was_started_by_a_person(server: LocalServer) -> None:
     assert server.post(f"/api/sessions/{child}/fork", expect=201)["parent"] is None
 
 
+@pytest.mark.smoke
 def test_a_parent_is_known_after_a_restart(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     parent = server.create()

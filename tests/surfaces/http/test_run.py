@@ -108,6 +108,7 @@ def test_a_run_may_choose_its_model_and_mode(server: LocalServer) -> None:
     assert (session["model"], session["mode"]) == ("rehearsal-2", "auto")
 
 
+@pytest.mark.smoke
 def test_a_run_outlives_its_server_and_closes_itself_all_the_same(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     body = {"text": "sleep 1\npermit Deploy\nsay after", "message_id": "over a restart"}

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
@@ -11,6 +13,7 @@ from tests.surfaces.http.test_access import is_problem
 Make = Callable[..., LocalServer]
 
 
+@pytest.mark.smoke
 def test_three_turns_run_at_once_and_a_fourth_is_refused(make_server: Make) -> None:
     server = make_server(slots=3, project_slots=1)
     sessions = [server.create() for _ in range(4)]

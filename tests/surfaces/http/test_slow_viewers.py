@@ -26,6 +26,7 @@ def gathered(server: LocalServer, session: str) -> int:
     return int(max(server.ask(sizes)))
 
 
+@pytest.mark.full
 def test_a_viewer_that_never_reads_slows_nobody_and_later_catches_up_by_a_snapshot(both: LocalServer) -> None:
     session = both.create()
     slow = connect(both, f"/api/sessions/{session}/events", receive_buffer=4096)
@@ -56,6 +57,7 @@ def test_a_viewer_that_never_reads_slows_nobody_and_later_catches_up_by_a_snapsh
 
 
 @pytest.mark.parametrize("path", list(PATHS))
+@pytest.mark.full
 def test_a_server_stops_though_a_viewer_does_not_read(make_server: Callable[..., LocalServer], path: str) -> None:
     server = make_server(path)
     session = server.create()
@@ -70,6 +72,7 @@ def allow_all(server: LiveServer, session: str) -> None:
         server.post(path, {"option_id": "allow_once"}, expect=200)
 
 
+@pytest.mark.full
 def test_what_a_viewer_saw_before_the_server_was_killed_is_never_lost(tmp_path: Path) -> None:
     server = LiveServer(tmp_path / "data", "[server]\nslots = 0\nproject_slots = 0\n").start()
     try:

@@ -33,7 +33,8 @@ from tests.attack import (
     somebody_else,
     unread,
 )
-from tests.harness import NO_LIMITS, LiveServer, eventually
+from tests.harness import NO_LIMITS, ColdServer, LiveServer, eventually
+from tests.surfaces.http.local import LocalServer
 
 pytestmark = pytest.mark.needs("linux")
 
@@ -57,7 +58,7 @@ def endless_trailers(kind: str) -> Iterator[bytes]:
         yield piece * (MB // len(piece))
 
 
-@pytest.mark.parametrize("kind", ["many lines", "one line"])
+@pytest.mark.parametrize("kind", [pytest.param("many lines", marks=pytest.mark.smoke), "one line"])
 def test_endless_trailers_are_cut_off_and_keep_no_memory(own: LiveServer, kind: str) -> None:
     sent = 0
     with memory_comes_back(own) as before, somebody_else(own) as waits:
@@ -70,25 +71,25 @@ def test_endless_trailers_are_cut_off_and_keep_no_memory(own: LiveServer, kind: 
     assert waits.longest_s < LONGEST_WAIT_S and waits.typical_s < TYPICAL_WAIT_S
 
 
-def test_a_trailer_overrides_no_header(own: LiveServer) -> None:
-    trailers = f"Host: 127.0.0.1\r\nAuthorization: Bearer {own.token}\r\n".encode()
+def test_a_trailer_overrides_no_header(server: LocalServer) -> None:
+    trailers = f"Host: 127.0.0.1\r\nAuthorization: Bearer {server.token}\r\n".encode()
     for head in (b"Host: 127.0.0.1\r\n", b"Host: evil.example\r\nAuthorization: Bearer wrong\r\n"):
-        with closing(plain(own)) as connection:
+        with closing(plain(server)) as connection:
             connection.sendall(b"POST /api/sessions HTTP/1.1\r\nConnection: close\r\n" + head)
             connection.sendall(b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + trailers + b"\r\n")
             assert rest(connection)[:12] in (b"HTTP/1.1 401", b"HTTP/1.1 403")
     # All in one piece, so that the trailers are there before the request is looked at.
-    with closing(plain(own)) as connection:
+    with closing(plain(server)) as connection:
         whole = b"POST /api/sessions HTTP/1.1\r\nConnection: close\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
         connection.sendall(whole + b"2\r\n{}\r\n0\r\n" + trailers + b"\r\n")
         assert rest(connection)[:12] == b"HTTP/1.1 401"
-    assert own.get("/api/sessions")["sessions"] == []
+    assert server.get("/api/sessions")["sessions"] == []
 
 
-def test_a_few_trailers_are_ignored_and_the_connection_is_used_again(own: LiveServer) -> None:
-    authorized = HEAD + f"Authorization: Bearer {own.token}\r\n".encode()
+def test_a_few_trailers_are_ignored_and_the_connection_is_used_again(server: LocalServer) -> None:
+    authorized = HEAD + f"Authorization: Bearer {server.token}\r\n".encode()
     chunked = b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Checksum: abc\r\n\r\n"
-    with closing(plain(own)) as connection:
+    with closing(plain(server)) as connection:
         for last in (b"", b"Connection: close\r\n"):
             connection.sendall(b"POST /api/sessions HTTP/1.1\r\n" + last + authorized + chunked)
         assert rest(connection).count(b"HTTP/1.1 201") == 2
@@ -113,11 +114,11 @@ def test_a_sign_in_of_many_megabytes_is_refused_and_keeps_no_memory(own: LiveSer
     assert waits.longest_s < LONGEST_WAIT_S and waits.typical_s < TYPICAL_WAIT_S
 
 
-def test_a_code_signs_in_as_long_as_its_request_is_small(own: LiveServer) -> None:
+def test_a_code_signs_in_as_long_as_its_request_is_small(server: LocalServer) -> None:
     def status(padding: int) -> int:
-        code = own.post("/api/login-links", expect=201)["path"].partition("=")[2]
+        code = server.post("/api/login-links", expect=201)["path"].partition("=")[2]
         body = json.dumps({"code": code, "unknown": "x" * padding})
-        return own.http.post("/api/login", content=body.encode()).status_code
+        return server.http.post("/api/login", content=body.encode()).status_code
 
     assert status(0) == 200
     assert status(LOGIN_MAX_BYTES) == 413
@@ -137,8 +138,9 @@ def test_thousands_of_silent_connections_keep_nobody_out(own: LiveServer) -> Non
         assert peak_mb(own) < before + GROWTH_MAX_MB
 
 
+@pytest.mark.full
 def test_strangers_get_a_part_of_the_files_where_few_may_be_open(tmp_path: Path) -> None:
-    server = LiveServer(tmp_path / "data", NO_LIMITS).start()
+    server = ColdServer(tmp_path / "data", NO_LIMITS).start()
     assert server.process is not None
     # Nobody has connected yet, so the server has not looked at its limit.
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
@@ -175,9 +177,9 @@ def test_unfinished_heads_of_many_headers_keep_little_memory(own: LiveServer, ki
     assert "Traceback" not in own.log_tail()
 
 
-def test_a_head_has_a_number_of_headers_at_most(own: LiveServer) -> None:
+def test_a_head_has_a_number_of_headers_at_most(server: LocalServer) -> None:
     def status(count: int) -> bytes:
-        with closing(plain(own)) as connection:
+        with closing(plain(server)) as connection:
             headers = HEAD + b"Connection: close\r\n" + b"ab:cd\r\n" * (count - 2)
             connection.sendall(b"GET /api/health HTTP/1.1\r\n" + headers + b"\r\n")
             return rest(connection)[:12]
@@ -255,7 +257,6 @@ def test_one_who_does_not_finish_asking_is_closed(own: LiveServer) -> None:
     assert "Traceback" not in own.log_tail()
 
 
-@pytest.mark.full
 def test_empty_lines_do_not_keep_a_connection_open(own: LiveServer) -> None:
     with closing(plain(own, KEEP_ALIVE_S + 20)) as connection:
         connection.sendall(b"GET /api/health HTTP/1.1\r\n" + HEAD + b"\r\n")
@@ -273,12 +274,12 @@ def test_a_request_with_the_token_may_take_longer_than_a_stranger_may(own: LiveS
         assert answer(known).startswith(b"HTTP/1.1 201")
 
 
-def test_requests_that_are_sent_ahead_are_answered_up_to_a_number(own: LiveServer) -> None:
-    known = HEAD + f"Authorization: Bearer {own.token}\r\n".encode()
+def test_requests_that_are_sent_ahead_are_answered_up_to_a_number(server: LocalServer) -> None:
+    known = HEAD + f"Authorization: Bearer {server.token}\r\n".encode()
     for head, limit in ((HEAD, MAX_AHEAD_STRANGER), (known, MAX_AHEAD)):
         ahead = b"GET /api/sessions HTTP/1.1\r\n" + head + b"\r\n"
         for count in (limit, 200):
-            with closing(plain(own)) as connection:
+            with closing(plain(server)) as connection:
                 connection.sendall(ahead)
                 answer(connection)
                 # In one piece, the last of them with the end of the connection.
@@ -301,7 +302,7 @@ def test_the_server_may_open_as_many_files_as_the_system_lets_it(tmp_path: Path)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
     try:
-        server = LiveServer(tmp_path / "data", NO_LIMITS).start()
+        server = ColdServer(tmp_path / "data", NO_LIMITS).start()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert server.process is not None

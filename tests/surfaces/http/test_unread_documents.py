@@ -10,6 +10,7 @@ from perdure.surfaces.http.documents import STALL_S, WAIT_S
 from tests import attack
 from tests.attack import HEAD, memory_comes_back, peak_mb, somebody_else
 from tests.harness import LiveServer, eventually
+from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_import import body, turn
 
 pytestmark = pytest.mark.needs("linux")
@@ -52,11 +53,7 @@ def take(connection: socket.socket, count: int) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        "transcript",
-        pytest.param("transcript?format=markdown", marks=pytest.mark.full),
-        pytest.param("log?limit=1000000", marks=pytest.mark.full),
-    ],
+    ["transcript", "transcript?format=markdown", "log?limit=1000000"],
 )
 def test_a_long_document_that_many_do_not_read_keeps_little_memory(own: LiveServer, kind: str) -> None:
     taken_in(own, turns=38, answer_bytes=MB)
@@ -72,7 +69,6 @@ def test_a_long_document_that_many_do_not_read_keeps_little_memory(own: LiveServ
     assert whole.status_code == 200 and whole.text.count("a" * MB) == 38
 
 
-@pytest.mark.full
 def test_one_turn_of_many_megabytes_is_made_for_few_at_a_time_and_refused_to_others(own: LiveServer) -> None:
     taken_in(own, turns=1, answer_bytes=38 * MB)
     with memory_comes_back(own) as before, ExitStack() as stack:
@@ -90,7 +86,6 @@ def test_one_turn_of_many_megabytes_is_made_for_few_at_a_time_and_refused_to_oth
     assert answer.json()["turns"][0]["parts"][0]["text"] == "a" * (38 * MB)
 
 
-@pytest.mark.full
 def test_what_was_sent_of_a_long_turn_makes_room_for_others(own: LiveServer) -> None:
     taken_in(own, turns=1, answer_bytes=38 * MB)
     with memory_comes_back(own), ExitStack() as stack:
@@ -103,7 +98,6 @@ def test_what_was_sent_of_a_long_turn_makes_room_for_others(own: LiveServer) -> 
         assert last.recv(12) == b"HTTP/1.1 200"
 
 
-@pytest.mark.full
 def test_one_who_reads_too_slowly_is_disconnected(own: LiveServer) -> None:
     taken_in(own, turns=1, answer_bytes=38 * MB)
     pause = threading.Event()
@@ -118,24 +112,24 @@ def test_one_who_reads_too_slowly_is_disconnected(own: LiveServer) -> None:
         eventually(is_cut_off, "it is disconnected", 3 * STALL_S)
 
 
-def test_a_transcript_in_pieces_is_the_same_document(own: LiveServer) -> None:
-    session = own.create()
-    empty = own.get(f"/api/sessions/{session}/transcript")
+def test_a_transcript_in_pieces_is_the_same_document(server: LocalServer) -> None:
+    session = server.create()
+    empty = server.get(f"/api/sessions/{session}/transcript")
     assert empty["turns"] == []
     for number in range(1, 41):
-        own.turn(session, f"say {number}")
-    own.http.patch(
-        f"/api/sessions/{session}/messages/{own.transcript(session)[2]['message']['message_id']}",
+        server.turn(session, f"say {number}")
+    server.http.patch(
+        f"/api/sessions/{session}/messages/{server.transcript(session)[2]['message']['message_id']}",
         json={"text": "say edited"},
     ).raise_for_status()
-    own.post(f"/api/sessions/{session}/rewind", {"turn": 39}, expect=200)
-    assert [turn["message"]["text"] for turn in own.transcript(session)] == [
+    server.post(f"/api/sessions/{session}/rewind", {"turn": 39}, expect=200)
+    assert [turn["message"]["text"] for turn in server.transcript(session)] == [
         "say edited" if number == 3 else f"say {number}" for number in range(1, 39)
     ]
-    assert [turn["parts"][0]["text"] for turn in own.transcript(session)] == [str(number) for number in range(1, 39)]
-    every = own.get(f"/api/sessions/{session}/transcript?rewound=true&from_turn=5&to_turn=39")["turns"]
+    assert [turn["parts"][0]["text"] for turn in server.transcript(session)] == [str(number) for number in range(1, 39)]
+    every = server.get(f"/api/sessions/{session}/transcript?rewound=true&from_turn=5&to_turn=39")["turns"]
     assert [(turn["turn"], turn["rewound"]) for turn in every] == [(n, n > 38) for n in range(5, 40)]
-    markdown = own.http.get(f"/api/sessions/{session}/transcript?format=markdown&from_turn=37").text
+    markdown = server.http.get(f"/api/sessions/{session}/transcript?format=markdown&from_turn=37").text
     assert markdown == (
         f"# {empty['title'] or 'say 1'}\n\n## 37. You\n\nsay 37\n\n## 37. rehearsal\n\n37\n"
         "\n## 38. You\n\nsay 38\n\n## 38. rehearsal\n\n38\n"

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from tests.harness import eventually, no_holes
+from tests.sizes import size
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.reading import Reading, all_frames, connect, cut_after, receive_until, whole_frames
+
+CUTS = size("CUTS", 100, fast=20)
 
 
 def events(session: str, query: str = "") -> str:
@@ -50,14 +53,14 @@ def test_a_viewer_that_comes_in_mid_turn_gets_a_snapshot_and_then_each_later_eve
     assert reading.text.startswith("w0 w1 ") and reading.text.endswith("w198 w199 ")
 
 
-def test_a_viewer_cut_off_a_hundred_times_ends_with_the_same_text(both: LocalServer) -> None:
+def test_a_viewer_cut_off_many_times_ends_with_the_same_text(both: LocalServer) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     session = both.create()
-    both.send(session, "think first\nstream 800 4\npermit Deploy\nstream 200 4\ntool Bash ls\nsay the end")
+    both.send(session, f"think first\nstream {8 * CUTS} 4\npermit Deploy\nstream 200 4\ntool Bash ls\nsay the end")
     reading, position, cuts = Reading(), None, 0
     while "waiting_for_input" not in reading.types:
-        if cuts == 100:
+        if cuts == CUTS:
             # It does not end before.
             allow(both, session, both.prompt(session))
         # Most cuts are small; a large one now and then lets a snapshot through.

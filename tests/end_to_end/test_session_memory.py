@@ -1,21 +1,74 @@
-"""Sessions that were all used a moment ago take a bounded amount of memory together, whatever is kept of each."""
+"""What sessions take of the server's memory: one that nobody uses nearly nothing, and those just used a fixed sum."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure.runtime.frames import MAX_RECENT_BYTES
 from tests.attack import resident_mb
-from tests.harness import LiveServer
+from tests.harness import LiveServer, eventually
+from tests.sizes import size
 from tests.surfaces.http.test_import import body, turn
 
-SESSIONS = 120
+SESSIONS = size("IDLE_SESSIONS", 300, fast=60)
+EVICTED_AFTER_S = 45.0
+RECENT = 120
 LONG_CHARS = 500_000
 GROWTH_MAX_MB = MAX_RECENT_BYTES / 1024 / 1024 + 56
 """Large blocks of memory come and go, and leave holes."""
 TOOLS = 4
 PIECES = 4
+
+
+@pytest.fixture
+def server(make_server: Callable[..., LiveServer]) -> LiveServer:
+    """One that holds no memory from before."""
+    return make_server()
+
+
+def rss_kb(server: LiveServer) -> int:
+    assert server.process is not None
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+def fill(server: LiveServer) -> list[str]:
+    """Sessions without a message, and a few that were used and suspended."""
+    used = [server.create(limits={"idle_timeout_s": 1}) for _ in range(5)]
+    for session in used:
+        server.turn(session, "say one")
+    for session in used:
+        server.wait(session, lambda found: found["attached"] == "suspended")
+    before = rss_kb(server)
+    sessions = [server.create() for _ in range(SESSIONS)]
+    each = (rss_kb(server) - before) / SESSIONS
+    print(f"{each:.1f} KB for each session just made")
+    assert each < 50
+    return [*used, *sessions]
+
+
+@pytest.mark.smoke
+@pytest.mark.needs("linux")
+def test_three_hundred_idle_sessions_take_little_memory(server: LiveServer) -> None:
+    sessions = fill(server)
+    assert len(server.get("/api/sessions?limit=1000")["sessions"]) == len(sessions)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("linux")
+def test_memory_does_not_grow_when_idle_sessions_are_read_again_and_again(server: LiveServer) -> None:
+    sessions = fill(server)
+    for session in sessions:
+        server.session(session)
+    high = rss_kb(server)
+    for _ in range(3):
+        for session in sessions:
+            server.session(session)
+    print(f"{(rss_kb(server) - high) / SESSIONS:.1f} KB more for each")
+    assert rss_kb(server) - high < 20 * SESSIONS
+    eventually(lambda: server.get("/api/health")["status"] == "ok", "the server is there", EVICTED_AFTER_S)
 
 
 def said() -> list[dict[str, Any]]:
@@ -43,14 +96,13 @@ def in_pieces() -> list[dict[str, Any]]:
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("kept", [pytest.param(said, marks=pytest.mark.smoke), given_to_tools, asked, in_pieces])
+@pytest.mark.parametrize("kept", [said, given_to_tools, asked, in_pieces])
 def test_many_recently_used_sessions_share_one_limit(
-    make_server: Callable[..., LiveServer], kept: Callable[[], list[dict[str, Any]]]
+    server: LiveServer, kept: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    server = make_server()
     server.get("/api/sessions")
     before = resident_mb(server)
-    names = [f"recent{number}" for number in range(SESSIONS)]
+    names = [f"recent{number}" for number in range(RECENT)]
     for name in names:
         server.post("/api/import", body(name, kept()), expect=201)
         if kept in (said, asked):
@@ -60,7 +112,7 @@ def test_many_recently_used_sessions_share_one_limit(
             with server.watch(name, str(position)) as stream:
                 assert next(stream.frames())[2]["seq"] == position + 1
     grown = resident_mb(server) - before
-    print(f"{before} MB, {grown} more with {SESSIONS} sessions, {grown / SESSIONS} each")
+    print(f"{before} MB, {grown} more with {RECENT} sessions, {grown / RECENT} each")
     assert grown < GROWTH_MAX_MB
     with server.watch(names[0]) as first, server.watch(names[-1]) as last:
         text = "".join(event["delta"] for event in kept() if event["type"] == "assistant_text")
