@@ -1,6 +1,7 @@
 """Rules that answer permission prompts: the first match decides, and doubt asks."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -66,6 +67,14 @@ def test_a_question_is_always_for_a_person() -> None:
         ("execute", {"command": "ls", "commands": ["ls"]}, "ls"),
         ("Edit", {"file_path": "/a", "old_string": "b", "new_string": "c"}, "/a"),
         ("edit", {"filepath": "/a", "diff": "..."}, "/a"),
+        ("edit", {"filepath": "/a", "diff": "Index: /a\n--- /a\tbefore\n+++ /a\n@@ -1 +1 @@\n-b\n+c\n"}, "/a"),
+        ("edit", {"filepath": "/srv/a", "diff": "--- a/srv/a\n+++ b/a\n@@ -0,0 +1 @@\n+c\n"}, "/srv/a"),
+        ("MultiEdit", {"file_path": "/a", "edits": [{"old_string": "b", "new_string": "c"}]}, "/a"),
+        ("edit", {"filepath": "/a", "diff": "--- /a\n+++ /etc/passwd\n"}, None),
+        ("edit", {"filepath": "/a", "diff": "+++ b/../a\n"}, None),
+        ("edit", {"filepath": "/a", "diff": ["+++ /a"]}, None),
+        ("MultiEdit", {"file_path": "/a", "edits": [{"file_path": "/etc/passwd", "new_string": "c"}]}, None),
+        ("MultiEdit", {"file_path": "/a", "edits": ["/etc/passwd"]}, None),
         ("WebFetch", {"url": "https://a.example", "prompt": "read"}, "https://a.example"),
         ("Bash", {"command": ["ls"]}, None),
         ("Bash", {"command": "ls", "path": "/a"}, None),
@@ -196,6 +205,10 @@ def test_a_star_never_stands_for_a_step_up_in_a_path(steps: list[str], slash: st
         ("fetch", "https://a.example/b/*", {"url": "https://a.example/b/c?d=(1)&e"}, "yes"),
         ("fetch", "https://a.example/b/*", {"url": "https://a.example/b/../c"}, None),
         ("fetch", "https://a.example/b/*", {"url": "https://a.example/b/%2E./c"}, None),
+        ("fetch", "https://a.example/b/*", {"url": "https://a.example/b/..?c"}, None),
+        ("fetch", "https://a.example/b/*", {"url": "https://a.example/b/..#c"}, None),
+        ("fetch", "https://a.example/b/*", {"url": "https://a.example/b/.\t./c"}, None),
+        ("fetch", "*", {"url": "https://a.example/b/.\t./c"}, "yes"),
         ("Bash", "git diff *", {"command": "git diff a..b ../c"}, "yes"),
     ],
 )
@@ -214,3 +227,15 @@ def test_a_tool_that_is_not_known_may_be_a_shell(tool: str | None) -> None:
     assert answered(whole, tool=tool, input={"command": "git status"}) == "yes"
     for rest in ("; rm -rf /", "\nrm -rf /", "\rrm -rf /", " | sh"):
         assert answered(whole, tool=tool, input={"command": f"git status{rest}"}) is None
+
+
+def test_a_deeply_nested_input_is_looked_through_in_about_its_own_size() -> None:
+    nested: Any = "x" * 100_000
+    for _ in range(100):
+        nested = ["rm", nested, 1]
+    tracemalloc.start()
+    try:
+        assert answered([Rule("*", "nothing", "deny"), Rule("*", "rm *", "deny")], input={"a": nested}) == "no"
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()

@@ -1,8 +1,10 @@
 """Permission rules: which prompts are answered without a person. First match wins; no match asks."""
 
+import functools
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -34,11 +36,15 @@ _FILE = Action(
     ("file_path", "filePath", "filepath", "fileName", "absolute_path", "notebook_path", "path"),
     frozenset(
         (
-            *("content", "old_string", "new_string", "replace_all", "edits", "diff", "offset", "limit", "description"),
+            *("content", "old_string", "new_string", "replace_all", "offset", "limit", "description"),
             *("new_source", "cell_id", "cell_type", "edit_mode"),
         )
     ),
 )
+_EDIT = frozenset(("old_string", "new_string", "replace_all"))
+"""What each of several edits of one file may have."""
+_HEADER = re.compile(r"^(?:\+\+\+ |--- |Index: |diff |rename |copy |\*\*\* )(?P<name>[^\t\r\n]*)", re.MULTILINE)
+"""A line of a diff that may name the file it changes."""
 _SHELL = Action(("command", "cmd"), frozenset(("cwd", "description", "timeout", "run_in_background")))
 _ADDRESS = Action(("url",), frozenset(("prompt",)))
 _ACTIONS = {
@@ -51,7 +57,7 @@ _OPERATORS = (";", "&", "|", "<", ">", "`", "$(", "(", "\n", "\r")
 """With these a shell command does more than its first words say."""
 _ESCAPED = ("\\n", "\\r")
 """The new lines among them, as JSON writes them."""
-_UP = re.compile(r'(?:^|(?<=[/\\"]))(?:\.|%2e){2}(?=$|[/\\"])', re.IGNORECASE)
+_UP = re.compile(r'(?:^|(?<=[/\\"]))(?:\.|%2e){2}(?=$|[/\\"?#])', re.IGNORECASE)
 """A step up in a path, also as an address or JSON may write it: what comes before it says nothing then."""
 _SET = re.compile(r"\[!?\]?[^\]]*\]")
 """A set of characters, as `fnmatch` reads one: a `]` that comes first is part of it."""
@@ -73,9 +79,26 @@ def _plain(tool: str | None, tool_input: Any) -> str | None:
     if action is not None and isinstance(tool_input, dict):
         named = [name for name in action.names if name in tool_input]
         rest = {name: value for name, value in tool_input.items() if name not in named and name not in action.beside}
-        if len(named) == 1 and isinstance(value := tool_input[named[0]], str) and rest in ({}, {"commands": [value]}):
-            return value
+        if len(named) == 1 and isinstance(value := tool_input[named[0]], str):
+            if action is _FILE:
+                rest = {name: change for name, change in rest.items() if not _changes_only(value, name, change)}
+            if rest in ({}, {"commands": [value]}):
+                return value
     return None
+
+
+def _changes_only(path: str, name: str, change: Any) -> bool:
+    """Whether these are edits, or a diff, of this file and surely of no other."""
+    if name == "edits" and isinstance(change, list):
+        return all(isinstance(one, dict) and _EDIT.issuperset(one) for one in change)
+    if name == "diff" and isinstance(change, str):
+        return all(_same_file(path, header["name"].strip()) for header in _HEADER.finditer(change))
+    return False
+
+
+def _same_file(path: str, named: str) -> bool:
+    inside = named.removeprefix("a/").removeprefix("b/")
+    return named in (path, "/dev/null") or (bool(inside) and path.endswith("/" + inside) and ".." not in inside)
 
 
 def _allows(rule: Rule, tool: str, tool_input: Any) -> bool:
@@ -89,25 +112,26 @@ def _allows(rule: Rule, tool: str, tool_input: Any) -> bool:
         return True
     # A set such as `[!;]` names what it leaves out.
     named, action = _SET.sub("?", rule.pattern), _ACTIONS.get(tool)
+    if action is _ADDRESS and any(one in text for one in "\t\r\n"):
+        return False  # whoever fetches it drops these, so that it is another address
     operators = _OPERATORS if _plain(tool, tool_input) is not None else _OPERATORS + _ESCAPED
     if action not in (_FILE, _ADDRESS) and any(text.count(one) != named.count(one) for one in operators):
         return False
     return action is _SHELL or len(_UP.findall(text)) == len(_UP.findall(named))
 
 
-def _holds_back(rule: Rule, prompt: PendingPrompt) -> bool:
+def _holds_back(rule: Rule, prompt: PendingPrompt, texts: Callable[[], list[str]]) -> bool:
     """Whether an `ask` or a `deny` is meant: by the tool's name or the title, and by any text of the input. A title is
     free text that a model may have written: it can hold a request back, never let one through."""
     if not any(fnmatchcase(name, rule.tool) for name in (prompt.tool or "", prompt.title)):
         return False
-    texts = _texts(prompt.input)
-    if len(texts) > STRINGS_MAX:
-        return True
-    return any(fnmatchcase(text, rule.pattern) for text in (subject(prompt.tool, prompt.input), *texts))
+    whole, *parts = texts()
+    return len(parts) > STRINGS_MAX or any(fnmatchcase(text, rule.pattern) for text in (whole, *parts))
 
 
 def _texts(value: Any) -> list[str]:
-    """The texts of an input, and its lists as one line each; of a vast one so many that this shows."""
+    """The texts of an input, and its lists as one line each, less what is nested in them, which has lines of its own;
+    of a vast input so many that this shows."""
     found: list[str] = []
     left = [value]
     while left and len(found) <= STRINGS_MAX:
@@ -118,7 +142,8 @@ def _texts(value: Any) -> list[str]:
             left += one.values()
         elif isinstance(one, list):
             left += one
-            found.append(" ".join(part if isinstance(part, str) else json.dumps(part, default=str) for part in one))
+            parts = (part for part in one if not isinstance(part, dict | list))
+            found.append(" ".join(part if isinstance(part, str) else json.dumps(part, default=str) for part in parts))
     return found
 
 
@@ -167,10 +192,12 @@ def answer_by_rule(rules: list[Rule], prompt: PendingPrompt) -> PromptOption | N
     """The option that the first matching rule chooses, or None: ask the person."""
     if prompt.kind != "permission":
         return None
+    # Once for all rules: an input may be long.
+    texts = functools.cache(lambda: [subject(prompt.tool, prompt.input), *_texts(prompt.input)])
     for rule in rules:
         if rule.action == "allow":
             if _allows(rule, prompt.tool or "", prompt.input):
                 return _option(prompt, "allow")
-        elif _holds_back(rule, prompt):
+        elif _holds_back(rule, prompt, texts):
             return None if rule.action == "ask" else _option(prompt, "deny")
     return None
