@@ -33,7 +33,7 @@ MAX_EVENT_VALUES = 64 * 1024
 """In the lists and objects of one event."""
 MAX_VALUES = 512 * 1024
 """In those of all events together, besides a few (`PLAIN_VALUES`) that each may have."""
-PLAIN_VALUES = 24
+PLAIN_VALUES = 10
 LESS = "Shorten it, or leave its turn out."
 FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "context_used")
 TAKEN: dict[str, type[ev.Event]] = {str(kind.__struct_config__.tag): kind for kind in TOLD}

@@ -310,7 +310,12 @@ def test_a_long_list_inside_of_an_event_is_refused_and_takes_little_more_than_it
 
 
 @pytest.mark.needs("linux")
-def test_many_long_lists_that_are_together_too_many_are_refused_too(own: LiveServer) -> None:
+@pytest.mark.parametrize(
+    ("inside", "count"), [({"a": [{}] * 30_000}, 200), ({str(one): {} for one in range(16)}, 80_000)]
+)
+def test_lists_and_objects_that_are_together_too_many_are_refused_too(
+    own: LiveServer, inside: Json, count: int
+) -> None:
     first, start, _, end = turn(1, "say one", "one")
     tool = {
         "type": "tool_use",
@@ -318,11 +323,11 @@ def test_many_long_lists_that_are_together_too_many_are_refused_too(own: LiveSer
         "at": T.format(11),
         "tool_id": "t",
         "name": "x",
-        "input": {"a": [{}] * 30_000},
+        "input": inside,
     }
     piece = b"," + msgspec.json.encode(tool)
     given = msgspec.json.encode(body("x", [first, start, end])).replace(
-        msgspec.json.encode(start), msgspec.json.encode(start) + piece * 200
+        msgspec.json.encode(start), msgspec.json.encode(start) + piece * count
     )
     before = resident_mb(own)
     answer = own.http.post("/api/import", content=given)
