@@ -48,3 +48,19 @@ def test_a_value_of_too_many_parts_is_refused_and_one_of_fewer_is_read(again: by
 @pytest.mark.parametrize("end", [b"", b"\\", b'"'])
 def test_a_long_line_that_is_broken_is_refused_at_once(again: bytes, end: bytes) -> None:
     assert jsonrpc.value(b'{"a":"' + again * (MANY_BYTES // len(again)) + end) is None
+
+
+@pytest.mark.parametrize("data", [b"[" + b"0," * MAX_PARTS + b"0]", b"[" * 500 + b"]" * 500])
+def test_an_error_that_has_too_much_beside_its_message_is_told_by_its_message(data: bytes) -> None:
+    line = b'{"id":1,"error":{"code":7,"message":"Quota reached","data":%b}}' % data
+    frame = jsonrpc.decode(line)
+    assert frame is not None
+    failed = jsonrpc.failure(frame)
+    assert failed is not None and (failed.code, failed.sentence) == (7, "Quota reached")
+
+
+def test_an_error_that_can_not_be_read_says_so() -> None:
+    frame = jsonrpc.decode(b'{"id":1,"error":[%b0]}' % (b"0," * MAX_PARTS))
+    assert frame is not None
+    failed = jsonrpc.failure(frame)
+    assert failed is not None and failed.sentence == "The agent's error can't be read."

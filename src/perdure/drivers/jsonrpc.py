@@ -69,7 +69,15 @@ class Failure(Struct):
         return plain(self.text)
 
 
+class _Told(Struct):
+    """An error whose other fields can't be read."""
+
+    code: int = 0
+    message: str = "The agent's error can't be read."
+
+
 _frame: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
+_told: msgspec.json.Decoder[_Told] = msgspec.json.Decoder(_Told)
 _any: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
@@ -116,6 +124,9 @@ def failure(frame: Frame) -> Failure | None:
         return None
     error = value(frame.error)
     raw = bytes(frame.error).decode("utf-8", "replace")[:DETAIL_CHARS]
+    if error is None:
+        told = read(frame.error, _told) or _Told()
+        return Failure(code=told.code, message=told.message, raw=raw)
     if not isinstance(error, dict):
         return Failure(message=str(error), raw=raw)
     code, message, data = error.get("code"), error.get("message"), error.get("data")
