@@ -338,6 +338,9 @@ def test_the_doctor_reads_every_row_and_says_what_to_do_about_those_that_can_not
     assert "Traceback" not in deep.stderr
     if not running:
         server.restart()
+        return
+    assert server.http.get(f"/api/sessions/{session}/transcript").status_code == 410
+    assert f"problem   session {session}: " in doctor(server).stdout, "what the server came across is named at once"
 
 
 def test_an_event_that_can_not_be_read_is_refused_with_a_sentence_wherever_it_is_shown(server: LiveServer) -> None:

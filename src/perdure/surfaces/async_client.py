@@ -78,6 +78,7 @@ class AsyncClient:
     transcript_markdown = _in_a_thread(Client.transcript_markdown)
     attachment = _in_a_thread(Client.attachment)
     health = _in_a_thread(Client.health)
+    server = _in_a_thread(Client.server)
     agents = _in_a_thread(Client.agents)
     agent = _in_a_thread(Client.agent)
     reload_agents = _in_a_thread(Client.reload_agents)

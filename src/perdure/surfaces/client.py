@@ -285,6 +285,10 @@ class Client:
     def health(self) -> Json:
         return self._json("GET", "/api/health")
 
+    def server(self) -> Json:
+        """How the server is: what it runs and uses, and what is damaged and set aside."""
+        return self._json("GET", "/api/server")
+
     def agents(self) -> list[Json]:
         found: list[Json] = self._json("GET", "/api/agents")["agents"]
         return found

@@ -52,18 +52,21 @@ def _look(reach: Reach, deep: bool) -> Iterator[Finding]:
     yield from found
     yield from check_data(reach.data, config)
     yield from check_sqlite()
-    yield from check_store(reach.data, deep)
+    stored = list(check_store(reach.data, deep))
+    yield from stored
     yield from check_token(reach.data)
     yield from check_keeper(reach.data)
     yield from check_open_files(reach.known_pid())
-    yield from _check_server(reach)
+    yield from _check_server(reach, {finding.about for finding in stored})
 
 
-def _check_server(reach: Reach) -> Iterator[Finding]:
+def _check_server(reach: Reach, known: set[str]) -> Iterator[Finding]:
+    """`known`: what is damaged and was found in the data directory already."""
     with reach.client() as client:
         try:
             version = client.health()["version"]
             agents = client.agents()
+            damaged = client.server().get("damaged", [])
         except Unreachable as error:
             yield Finding("warning", "server", f"{error} Start it with `perdure serve`, then look again.")
             return
@@ -75,6 +78,11 @@ def _check_server(reach: Reach) -> Iterator[Finding]:
         else:
             what = f"{client.url} is version {version}, this command {__version__}. Restart the server after an update."
             yield Finding("warning", "server", what)
+    for damage in damaged:
+        about = f"{damage['kind']} {damage['id']}"
+        if about not in known:
+            what = f"{damage['what']}. The server has set it aside. `perdure doctor --deep` reads every row of it."
+            yield Finding("problem", about, what)
     for agent in agents:
         state = agent["state"].replace("_", " ") + (f", version {agent['version']}" if agent.get("version") else "")
         level: Level = "ok" if agent["state"] == "ready" else "warning"
