@@ -85,13 +85,22 @@ class _Room:
 
 
 class _Piece:
-    """A piece that is being sent. It counts for what is left of it."""
+    """A piece to be sent. From when it is made until it is left, it counts for what is left of it."""
 
     def __init__(self, room: _Room, content: bytes) -> None:
         self._room = room
         self._content = _mapped(content) if len(content) > MAPPED_BYTES else content
         self._unsent_bytes = len(content)
         room.count(len(content))
+
+    def __enter__(self) -> "_Piece":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        # Not when it is collected: the trace of an error may hold it until then.
+        self._content = b""
+        self._room.count(-self._unsent_bytes)
+        self._unsent_bytes = 0
 
     async def send(self, send: Send) -> None:
         clock = asyncio.get_running_loop().time
@@ -106,10 +115,6 @@ class _Piece:
                 self._sent(at, len(part))
         except TimeoutError:
             raise _StalledError from None
-        finally:
-            # Not when it is collected: the trace of an error may hold it until then.
-            self._content = b""
-            self._room.count(-self._unsent_bytes)
 
     def _sent(self, at: int, count: int) -> None:
         if isinstance(self._content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
@@ -179,14 +184,24 @@ class Document:
 
     async def _send(self, start: dict[str, object], send: Send) -> None:
         while piece := await self._documents.next_of(self._pieces, is_first=not self._has_begun):
-            if not self._has_begun:
-                await send(start)
-                self._has_begun = True
-            await piece.send(send)
+            with piece:
+                if not self._has_begun:
+                    await _send_in_time(send, start)
+                    self._has_begun = True
+                await piece.send(send)
             del piece
         if not self._has_begun:
-            await send(start)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await _send_in_time(send, start)
+        await _send_in_time(send, {"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send_in_time(send: Send, message: dict[str, object]) -> None:
+    """Wait for a reader who has yet to take what was sent before: an earlier answer, or the last piece."""
+    try:
+        async with asyncio.timeout(STALL_S):
+            await send(message)
+    except TimeoutError:
+        raise _StalledError from None
 
 
 async def _until_disconnect(receive: Receive) -> None:
