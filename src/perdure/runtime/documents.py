@@ -60,6 +60,9 @@ class TurnPieces:
                 return None
             else:
                 self._turns = self._turns[len(some) :]
+                # One by one, since turns of about the same length would not fit again. To stay small would make a
+                # piece of each turn that comes after a long one.
+                self._most = min(self._most + 1, TURNS_AT_ONCE)
                 self._count = 1 if may_be_large else min(2 * self._count, self._most)
                 shown = [text for turn in some if (text := self._shown(turn, history))]
                 del history
