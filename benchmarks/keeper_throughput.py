@@ -45,7 +45,7 @@ async def flood(root: Path, lines: int) -> None:
     took = time.perf_counter() - began
     print(f"flood: {position // LINE_BYTES / took:,.0f} lines/s, {position / took / 1e6:,.0f} MB/s")
     await launch.wait_gone(TIMEOUT_S)
-    launch.forget()
+    await launch.forget()
 
 
 async def round_trips(root: Path) -> None:
@@ -74,7 +74,7 @@ async def round_trips(root: Path) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         await closed.wait()
     await launch.wait_gone(TIMEOUT_S)
-    launch.forget()
+    await launch.forget()
 
 
 async def measure(lines: int) -> None:

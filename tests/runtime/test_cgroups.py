@@ -1,15 +1,21 @@
 """Control groups: where they can be made, whose a process is, and that a daemon can't hide from its launch in them."""
 
+import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from perdure.runtime import cgroups, processes
 from perdure.runtime.cgroups import Base, ControlGroups, bases, launch_in
+from perdure.runtime.launch import Launch
+from perdure.runtime.quarantine import Quarantine
+from perdure.stores.base import Checkpoint
 from perdure.surfaces.cli.checks import check_keeper
 from tests.runtime.launches import WAIT_S, Followed, Launches, launching, python, until_dead
 
@@ -73,7 +79,7 @@ async def test_a_daemon_with_an_empty_or_forged_environment_is_ended_after_its_k
         os.kill(daemon, 0)  # the system ends only the agent with its keeper
         assert await processes.end_marked([launch.launch_id], 0.2) == []
         await until_dead(daemon)
-    launch.forget()
+    await launch.forget()
     assert not (place(version) / f"perdure-{launch.launch_id}").exists()
 
 
@@ -156,6 +162,43 @@ def test_doctor_says_what_the_server_has_found_not_what_its_own_shell_could_do(t
     assert said({"folder": None, "version": None, "reason": "no rights"}).startswith(
         "warning can't be used (no rights)"
     )
+
+
+async def test_the_loop_goes_on_while_a_group_is_not_free_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, goes_on = asyncio.Event(), threading.Event()
+    saw: list[bool] = []
+    loop = asyncio.get_running_loop()
+
+    def wait(_seconds: float) -> None:
+        loop.call_soon_threadsafe(waiting.set)
+        saw.append(goes_on.wait(0 if saw else WAIT_S))
+
+    async def noticed() -> None:
+        await waiting.wait()
+        goes_on.set()
+
+    def over(name: str) -> Launch:
+        launch, group = Launch(tmp_path / name), tmp_path / f"perdure-{name}"
+        launch.folder.mkdir()
+        (group / "held").mkdir(parents=True)
+        (group / "held" / "file").touch()
+        (launch.folder / "spec.json").write_text(json.dumps({"cgroup": str(group)}))
+        return launch
+
+    monkeypatch.setattr(cgroups, "time", SimpleNamespace(sleep=wait))
+    quarantine = Quarantine()
+    quarantine.open(tmp_path / "quarantine")
+    row = Checkpoint("second", "session", "agent", "claude", "gone", 0, 0, 0, [], b"")
+    for end in (over("first").forget(), quarantine.set_aside(row, over("second"), "cut")):
+        waiting.clear()
+        goes_on.clear()
+        saw.clear()
+        async with asyncio.timeout(2 * WAIT_S), asyncio.TaskGroup() as tasks:
+            tasks.create_task(noticed())
+            tasks.create_task(end)
+        assert saw == [True] * (cgroups.REMOVE_TRIES - 1), "and after the last try nothing is waited for"
+    assert not (tmp_path / "first").exists()
+    assert (tmp_path / "quarantine" / "second" / "spec.json").exists()
 
 
 def test_a_launch_removes_no_group_but_its_own(tmp_path: Path) -> None:

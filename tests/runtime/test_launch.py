@@ -128,10 +128,10 @@ async def test_an_id_is_used_once(launches: Launches) -> None:
 async def test_a_launch_is_forgotten_only_when_it_is_over(launches: Launches) -> None:
     async with launches.follow(["cat"]) as agent:
         with pytest.raises(RuntimeError):
-            agent.launch.forget()
+            await agent.launch.forget()
         agent.launch.end(5, 5)
         await agent.until_exit()
-        agent.launch.forget()
+        await agent.launch.forget()
         assert not agent.launch.folder.exists()
 
 

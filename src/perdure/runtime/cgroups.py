@@ -128,15 +128,16 @@ def find() -> tuple[Base | None, str]:
 
 def remove(group: Path) -> bool:
     """Remove a group and those that were made inside of it; False if a process is still in it."""
-    for _ in range(REMOVE_TRIES):
+    for number in range(REMOVE_TRIES):
+        if number:
+            # The last process may be gone for everybody but its group.
+            time.sleep(REMOVE_AGAIN_S)
         inside = [Path(folder) for folder, _, _ in os.walk(group, topdown=False)] or [group]
         for folder in inside:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         if not group.exists():
             return True
-        # The last process may be gone for everybody but its group.
-        time.sleep(REMOVE_AGAIN_S)
     return False
 
 

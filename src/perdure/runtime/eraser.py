@@ -190,7 +190,7 @@ class Eraser:
             if launch is not None:
                 launch.kill_keeper()
                 if await launch.wait_gone(END_GRACE_S):
-                    launch.forget()
+                    await launch.forget()
 
     def _remove_files(self, session_id: str, note: Note) -> None:
         self._host.enclosures.erase(session_id)

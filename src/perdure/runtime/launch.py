@@ -435,10 +435,14 @@ class Launch:
     def set_limits(self, orphan_quiet_s: float, orphan_max_s: float) -> None:
         self._send(limits={"orphan_quiet_s": orphan_quiet_s, "orphan_max_s": orphan_max_s})
 
-    def forget(self) -> None:
+    async def forget(self) -> None:
         """Remove the folder of a launch that is over."""
         if self.is_alive():
             raise RuntimeError(f"launch {self.launch_id} is alive: end it first")
         self.close()
+        # In a thread: its group may be free only after some tries, and a large folder takes its time.
+        await asyncio.to_thread(self._remove)
+
+    def _remove(self) -> None:
         cgroups.remove_of(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -6,6 +6,7 @@ moved. A damaged session stays in the store, where a repair may find it; until t
 Nothing here repairs anything.
 """
 
+import asyncio
 import base64
 import json
 import logging
@@ -83,13 +84,15 @@ class Quarantine:
         self.add("session", session_id, session_id, what)
         raise refusal(session_id)
 
-    def set_aside(self, row: Checkpoint, launch: Launch, what: str) -> None:
+    async def set_aside(self, row: Checkpoint, launch: Launch, what: str) -> None:
         """Keep all that is known of a launch: its folder, and its row in the store."""
+        if self._folder is not None:
+            # In a thread: its group may be free only after some tries. First, so that nothing comes between the rest.
+            await asyncio.to_thread(remove_of, launch.folder)
         self.add("launch", row.launch_id, row.session_id, what)
         if self._folder is None:
             return
         target = self._folder / row.launch_id
-        remove_of(launch.folder)
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             if launch.folder.is_dir() and not target.exists():

@@ -153,7 +153,7 @@ class Recovery:
             launch = Launch(host.launches_root / row.launch_id)
             launch.kill_keeper()
             await launch.wait_gone(SWEEP_GRACE_S)
-            host.log.quarantine.set_aside(row, launch, damage)
+            await host.log.quarantine.set_aside(row, launch, damage)
 
     async def _sweep(self, living: set[str]) -> None:
         """End what still carries the mark of a launch of ours that is over, and remove its folder."""
@@ -178,7 +178,7 @@ class Recovery:
         if launch.is_alive():
             logger.warning("launch %s is over and its keeper can't be ended; it is looked at again later", name)
         else:
-            launch.forget()
+            await launch.forget()
 
     # Sessions ------------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class Retiring:
             if launch is not None:
                 launch.close()
                 if last and not launch.is_alive():
-                    launch.forget()
+                    await launch.forget()
 
     async def _say_goodbye(self, attachment: Attachment, launch: Launch) -> None:
         """Not stored before, as other lines are: whether it is said or not, the session is over."""

@@ -413,9 +413,9 @@ class Runner:
         launch = attachment.launch or Launch(self.host.launches_root / attachment.launch_id)
         gone = last and await launch.wait_gone(GONE_TIMEOUT_S)
         if gone and damage:
-            self.host.log.quarantine.set_aside(row, launch, damage)
+            await self.host.log.quarantine.set_aside(row, launch, damage)
         elif gone:
-            launch.forget()
+            await launch.forget()
         launch.close()
         self.attachment, self.damage = None, None
         self._todo.clear()
