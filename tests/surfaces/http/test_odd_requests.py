@@ -4,9 +4,11 @@ from contextlib import closing
 
 import pytest
 
-from tests.attack import HEAD, plain
+from perdure.surfaces.http.connections import MAX_HEADERS
+from tests.attack import HEAD, plain, rest
 from tests.harness import eventually
 from tests.surfaces.conftest import ServerProcess
+from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.reading import receive_until
 
 
@@ -26,6 +28,35 @@ def test_a_request_behind_a_streams_puts_nothing_into_the_stream(process: Server
         assert received.count(b"HTTP/1.1") == 1, received
         assert [line[7:] for line in received.split(b"\n") if line.startswith(b"event: ")] == [b"snapshot", b"title"]
     assert "Traceback" not in process.log_tail()
+
+
+BEHIND = {
+    "no HTTP": b"}garbage\r\n\r\n",
+    "too many headers": b"GET /api/sessions HTTP/1.1\r\n" + b"ab:cd\r\n" * (MAX_HEADERS + 1) + b"\r\n",
+    "a body that breaks off": b"POST /api/sessions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nno length\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", list(BEHIND))
+def test_a_request_that_came_whole_is_answered_whatever_comes_behind_it(server: LocalServer, kind: str) -> None:
+    known = HEAD + f"Authorization: Bearer {server.token}\r\n".encode()
+    creating = b"POST /api/sessions HTTP/1.1\r\nContent-Length: 2\r\n" + known + b"\r\n{}"
+    for count in (1, 3):
+        before = len(server.get("/api/sessions")["sessions"])
+        with closing(plain(server)) as connection:
+            connection.sendall(creating * count + BEHIND[kind])
+            received = rest(connection)
+        assert received.count(b"HTTP/1.1 ") == received.count(b"HTTP/1.1 201") == count
+        assert len(server.get("/api/sessions")["sessions"]) == before + count
+
+
+def test_a_request_that_did_not_come_whole_is_refused(server: LocalServer) -> None:
+    before = len(server.get("/api/sessions")["sessions"])
+    known = HEAD + f"Authorization: Bearer {server.token}\r\n".encode()
+    with closing(plain(server)) as connection:
+        connection.sendall(b"POST /api/sessions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + known + b"\r\nno length")
+        assert rest(connection).startswith(b"HTTP/1.1 400")
+    assert len(server.get("/api/sessions")["sessions"]) == before
 
 
 def test_a_sign_in_that_is_broken_off_is_one_line_in_the_log(process: ServerProcess) -> None:

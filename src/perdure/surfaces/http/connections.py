@@ -182,10 +182,20 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(_TOO_LATE if self._in_head or self.cycle is not None else b"")
 
     def _refuse(self, answer: bytes) -> None:
-        """Say why, unless that would get into the middle of another answer, and close."""
+        """Say why, unless that would get into the middle of another answer, and close. Requests that came whole before
+        are answered first: they may be carried out already, and a client that reads of a failure would repeat them."""
         self._deaf = True
-        cycle = self.cycle
         if self.transport.is_closing():
+            return
+        if self.pipeline and self.pipeline[0][0].more_body:
+            # The newest did not come whole, and it was not begun.
+            self.pipeline.popleft()
+            self.cycle = self.pipeline[0][0] if self.pipeline else self.running  # type: ignore[assignment]
+        cycle = self.cycle
+        if cycle is not None and not (cycle.response_complete or cycle.more_body):
+            cycle.keep_alive = self._in_head = False
+            self._stop_expecting()
+            self._forget_head()
             return
         if cycle is None or cycle.response_complete or not (cycle.response_started or self.pipeline):
             self.transport.write(answer)
