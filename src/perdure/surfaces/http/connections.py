@@ -89,6 +89,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _progress = False
     _deaf = False
     """Whether no more requests are taken: what is being answered is answered, then it is closed."""
+    _untaken_bytes = 0
+    """What the client had yet to take of the last answer, when that was last looked at."""
     _deadline: asyncio.TimerHandle | None = None
     _answer_deadline: asyncio.TimerHandle | None = None
 
@@ -228,11 +230,18 @@ class BoundedProtocol(HttpToolsProtocol):
             self.give_up()
 
     def timeout_keep_alive_handler(self) -> None:
-        """To close would wait for a client that has not taken its last answer."""
-        if self.transport.get_write_buffer_size():
+        """To close would wait for a client that has not taken its last answer. One with the token who is still reading
+        it gets as much time again."""
+        untaken_bytes = self.transport.get_write_buffer_size()
+        if not untaken_bytes:
+            super().timeout_keep_alive_handler()
+        elif self in self._strangers or untaken_bytes >= self._untaken_bytes:
             self.transport.abort()
         else:
-            super().timeout_keep_alive_handler()
+            self._untaken_bytes = untaken_bytes
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     # What is sent ----------------------------------------------------------------------------------------------------
 
@@ -327,6 +336,7 @@ class BoundedProtocol(HttpToolsProtocol):
             # A connection may be kept for long, and nobody looks at these again.
             done.scope, done.body = {}, bytearray()  # type: ignore[typeddict-item]
         super().on_response_complete()
+        self._untaken_bytes = self.transport.get_write_buffer_size()
         if self._in_head:
             # The next request was begun, and has a deadline of its own.
             self._unset_keepalive_if_required()

@@ -1,0 +1,84 @@
+"""A kept connection whose client reads its last answer slowly, or not at all."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from perdure.surfaces.http.connections import CONNECTION, BoundedProtocol
+from tests.harness import WAIT_S
+
+SIZE = 9_000_000
+SYSTEM_BYTES = 256 * 1024
+"""What the system keeps for each side, or twice as much: much less than the answer has."""
+LONG_S = 3600
+"""The timers of these connections never fire: the tests call what they would."""
+
+
+@asynccontextmanager
+async def answered(*, admitted: bool) -> AsyncIterator[tuple[asyncio.StreamReader, BoundedProtocol]]:
+    """A client that has read nothing yet of an answer that was written as a whole."""
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Future[BoundedProtocol] = loop.create_future()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        connection: BoundedProtocol = scope["extensions"][CONNECTION]
+        if admitted:
+            connection.admit()
+        await Response(b"y" * SIZE)(scope, receive, send)
+        asked.set_result(connection)
+
+    config = Config(app, ws="none", lifespan="off", log_config=None, access_log=False, timeout_keep_alive=LONG_S)
+    config.load()
+    state = ServerState()
+    listening, client = socket.create_server(("127.0.0.1", 0)), socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SYSTEM_BYTES)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SYSTEM_BYTES)
+    client.setblocking(False)
+    async with asyncio.timeout(WAIT_S):
+        server = await loop.create_server(lambda: BoundedProtocol(config, state, {}), sock=listening)
+        await loop.sock_connect(client, listening.getsockname())
+        reader, writer = await asyncio.open_connection(sock=client)
+        writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        connection = await asked
+        try:
+            yield reader, connection
+        finally:
+            connection.give_up()
+            writer.close()
+            server.close()
+            await server.wait_closed()
+
+
+async def test_one_who_reads_an_answer_slowly_keeps_the_connection() -> None:
+    async with answered(admitted=True) as (reader, connection):
+        for _ in range(2):
+            await reader.readexactly(SIZE // 3)
+            connection.timeout_keep_alive_handler()
+            assert not connection.transport.is_closing()
+            assert connection.timeout_keep_alive_task is not None
+            assert connection.timeout_keep_alive_task.when() > asyncio.get_running_loop().time() + LONG_S / 2
+        connection.timeout_keep_alive_handler()
+        assert connection.transport.is_closing(), "nothing was taken since"
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+async def test_one_who_has_read_all_of_an_answer_is_closed(admitted: bool) -> None:
+    async with answered(admitted=admitted) as (reader, connection):
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(SIZE)
+        connection.timeout_keep_alive_handler()
+        assert await reader.read() == b""
+
+
+async def test_one_without_the_token_gets_no_more_time() -> None:
+    async with answered(admitted=False) as (reader, connection):
+        await reader.readexactly(SIZE // 3)
+        connection.timeout_keep_alive_handler()
+        assert connection.transport.is_closing()
