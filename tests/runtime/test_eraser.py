@@ -4,6 +4,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perdure.config import Config
@@ -14,7 +15,7 @@ from perdure.runtime.host import Host
 from perdure.runtime.log import Log
 from perdure.runtime.outgoing import Outgoing
 from perdure.runtime.projects import Projects
-from perdure.runtime.sessions import Opening, Sessions
+from perdure.runtime.sessions import Import, Opening, Sessions
 from perdure.stores import sqlite_scrub
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import WAIT_S
@@ -62,6 +63,54 @@ async def test_an_erase_that_finds_no_room_is_completed_when_there_is_some(
         await host.log.open(session_id)
     await host.stop(stop_agents=True)
     await sessions.eraser.stop()
+    await store.close()
+
+
+class ForgetfulStore(SqliteStore):
+    """Has room to delete rows, and at first none to note that this is done."""
+
+    has_room = False
+
+    async def put_document(self, kind: str, key: str, body: bytes | None) -> None:
+        if kind == "erasing" and body is None and not self.has_room:
+            raise StoreFull("no room")
+        await super().put_document(kind, key, body)
+
+
+async def test_an_id_is_not_free_before_its_erase_is_completed(tmp_path: Path) -> None:
+    """The new session would be erased with what is left of the old one."""
+    store = ForgetfulStore(tmp_path / "perdure.db")
+    host, sessions = await started(store, tmp_path)
+    given = Import(id="kept", created_at="2026-02-07T12:00:00.000Z", events=msgspec.Raw(b"[]"), agent="rehearsal")
+    await sessions.imports.take_in(given)
+    with pytest.raises(StoreFull):
+        await sessions.erase("kept")
+    assert await store.load("kept") is None
+    with pytest.raises(Refused, match=r"is being erased\. Try again") as refusal:
+        await sessions.imports.take_in(given)
+    assert refusal.value.code == "unavailable", "a conflict would say that it is there"
+    with pytest.raises(Refused, match=r"is being erased\. Try again"):
+        await sessions.create(Opening(agent="rehearsal"), session_id="kept")
+    store.has_room = True
+    await sessions.eraser.complete()
+    await sessions.imports.take_in(given)
+    await sessions.eraser.complete()
+    assert await store.load("kept") is not None
+    await host.stop(stop_agents=True)
+    await store.close()
+
+
+async def test_a_session_whose_rows_are_about_to_go_is_not_said_to_be_there_already(tmp_path: Path) -> None:
+    store = CrampedStore(tmp_path / "perdure.db")
+    host, sessions = await started(store, tmp_path)
+    given = Import(id="kept", created_at="2026-02-07T12:00:00.000Z", events=msgspec.Raw(b"[]"), agent="rehearsal")
+    await sessions.imports.take_in(given)
+    with pytest.raises(StoreFull):
+        await sessions.erase("kept")
+    assert await store.load("kept") is not None
+    with pytest.raises(Refused, match=r"is being erased\. Try again"):
+        await sessions.imports.take_in(given)
+    await host.stop(stop_agents=True)
     await store.close()
 
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core import events as ev
-from perdure.core.errors import UNREADABLE, StoreDamaged, StoreError
+from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError
 from perdure.core.slots import can_be_suspended
 from perdure.runtime import processes
 from perdure.runtime.launch import Launch
@@ -94,6 +94,11 @@ class Eraser:
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="eraser")
+
+    async def check_free(self, session_id: str) -> None:
+        """Refuse an id while its last session is not wholly erased: what is left to do would erase the new one too."""
+        if session_id in self._log.erased.under_way or session_id in await self._store.documents(ERASING):
+            raise Refused("unavailable", f"Session {session_id} is being erased. Try again in a moment.")
 
     async def erase(self, session_id: str, workdir: str) -> None:
         """Once this has been written down it happens, now or at the next start. Its process must be gone."""

@@ -75,7 +75,11 @@ class Imports:
         check_id(given.id)
         if given.parent is not None:
             check_id(given.parent, "parent")
-        if await sessions.exists(given.id):
+        exists = await sessions.exists(given.id)
+        # Asked second: once the rows are gone, what is left of an erase is still written down. And "already" would be
+        # wrong for a session that is about to go.
+        await sessions.eraser.check_free(given.id)
+        if exists:
             raise Refused("conflict", f"There is a session {given.id} already.")
         created_at = time_of(given.created_at, "created_at")
         project, folder, agent = self._place(given)

@@ -89,6 +89,8 @@ class Sessions:
         together, or neither is."""
         if message is not None:
             self.check_size(message)
+        if session_id is not None:
+            await self.eraser.check_free(session_id)
         if opening.parent is not None and not await self.exists(opening.parent):
             raise Refused("not_found", f"There is no session {opening.parent} to be the parent. Leave parent out.")
         project, given, agent = self.place(opening.project, opening.workdir, opening.agent)
