@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core import events as ev
-from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError
+from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError, StoreFull
 from perdure.core.slots import can_be_suspended
 from perdure.runtime import processes
 from perdure.runtime.launch import Launch
@@ -43,6 +43,7 @@ LOOK_S = 0.02
 RETRY_S = 20.0
 SCRUB_RETRY_S = 300.0
 """After a failure, which may last: a disk without room, a damaged file."""
+HALF_ERASED = "The disk is full. Make room: the session is half erased, and the rest is erased as soon as possible."
 ERASING = "erasing"
 ENDING = "ending"
 """Launches that have to end because an erased session has left something in their files, whoever else they serve."""
@@ -107,6 +108,8 @@ class Eraser:
         try:
             await self._carry_out(session_id, note)
             await self._wait_for_shared(note.shared)
+        except StoreFull as error:
+            raise Refused("unavailable", HALF_ERASED) from error
         finally:
             # Done or not: what could not be done now is tried again with the cleaning up.
             self._due.set()
