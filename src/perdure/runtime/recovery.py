@@ -62,7 +62,6 @@ class Recovery:
             return
         shared: Shared | None = None
         taken: list[tuple[Journal, Attachment, Checkpoint]] = []
-        alone = len(rows) == 1
         for row in rows:
             if not self._is_ours(launch_id):
                 await self._lose(row)
@@ -79,15 +78,19 @@ class Recovery:
                     shared.join(attachment)
                 taken.append((journal, attachment, row))
             except Exception as error:  # noqa: BLE001  one that can't be read must not keep the others from going on
-                await self._give_up(row, error, alone=alone)
+                await self._give_up(row, error, alone=not taken and row is rows[-1])
         if shared is not None:
             shared.elect()
             shared.introduced()
+            if not taken:
+                self._host.sharing.end(shared)
         for journal, attachment, row in taken:
             try:
                 await self._go_on(journal, attachment)
             except Exception as error:  # noqa: BLE001  as above
-                await self._give_up(row, error, alone=alone)
+                # As a member it would speak for the others and keep their output, and the process would never end.
+                last = self._host.sharing.leave(attachment)
+                await self._give_up(row, error, alone=last)
 
     async def _go_on(self, journal: Journal, attachment: Attachment) -> None:
         attached = journal.state.attached
