@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -93,6 +93,53 @@ async def test_a_keeper_ends_what_is_in_its_group_and_removes_it(launches: Launc
         await followed.until_exit()
         await until_dead(daemon)
     assert not (place(version) / f"perdure-{launch.launch_id}").exists()
+
+
+@pytest.mark.needs("linux", "root")
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_daemon_that_hides_its_environment_is_found_and_ended_by_its_user(version: int) -> None:
+    """As ssh-agent and gpg-agent do. To the system a process that has changed its user is one that keeps secrets."""
+    launch_id = f"test-{os.getpid()}"
+    group = place(version) / f"perdure-{launch_id}"
+    group.mkdir()
+    reading, writing = os.pipe()
+
+    def lurk() -> None:
+        os.write(writing, b"ready")
+        signal.pause()
+
+    def look() -> None:
+        found = processes.marked(launch_id)
+        os.write(writing, f"{found} {processes.signal_marked(daemon, launch_id, signal.SIGTERM)}".encode())
+
+    daemon = as_nobody(lurk)
+    try:
+        assert os.read(reading, 100) == b"ready"
+        (group / "cgroup.procs").write_text(str(daemon))
+        looking = as_nobody(look)
+        os.waitpid(looking, 0)
+        os.write(writing, b".")
+        assert os.read(reading, 100).decode() == f"[{daemon}] True."
+    finally:
+        os.close(reading)
+        os.close(writing)
+        os.kill(daemon, signal.SIGKILL)
+        os.waitpid(daemon, 0)
+        cgroups.remove(group)
+
+
+def as_nobody(act: Callable[[], None]) -> int:
+    """The pid of a process of another user that does this, and nothing of what pytest would do next."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            act()
+        finally:
+            os._exit(0)
+    return child
 
 
 @pytest.mark.needs("linux")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,24 @@ async def test_a_marked_process_is_found_by_its_launch_and_no_other(start: Start
     assert found[launch_id] == [process.pid]
     assert found[launch_id + "-longer"] == [other.pid]
     assert processes.marked("nobody") == []
+
+
+def test_a_process_shown_as_roots_is_found_by_the_user_in_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /proc shows one that is not dumpable: its environment can't be read, its group and its status can."""
+    user = os.geteuid() + 1
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "environ").touch()
+    for pid, effective in ((7, user), (8, user + 1)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "environ").mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text("0::/perdure-1a2b-3c\n")
+        (tmp_path / str(pid) / "status").write_text(f"Name:\tssh-agent\nUid:\t1\t{effective}\t1\t1\nGid:\t2\n")
+    (tmp_path / "9").mkdir()
+    monkeypatch.setattr(processes, "_PROC", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert processes.marked_all() == {"1a2b-3c": [7]}
 
 
 async def test_ending_tries_sigterm_first(start: Start, launch_id: str) -> None:

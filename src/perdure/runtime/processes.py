@@ -12,6 +12,7 @@ be read: `can_see_marks()` says so, nothing is found, and nothing is ended. Tree
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import time
@@ -31,6 +32,7 @@ GATHER_S = 0.005
 
 _PROC = Path("/proc")
 _looks: "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[dict[str, list[int]]]]" = WeakKeyDictionary()
+_UIDS = re.compile(rb"^Uid:\s+\d+\s+(\d+)", re.MULTILINE)
 _MARK_BYTES = b"\0" + MARK.encode() + b"="
 
 
@@ -48,14 +50,19 @@ def can_see_marks() -> bool:
 def marks_of(pid: int) -> set[str]:
     """The launches that a living process belongs to: by its environment, and by its control group. Either is enough:
     a process can write what it likes into its environment."""
-    try:
-        environ = b"\0" + (_PROC / str(pid) / "environ").read_bytes()
-        member_of = launch_in((_PROC / str(pid) / "cgroup").read_bytes())
-    except OSError:
-        return set()
+    environ = b"\0" + _read(pid, "environ")
     start = environ.find(_MARK_BYTES)
     found = {os.fsdecode(environ[start + len(_MARK_BYTES) :].split(b"\0", 1)[0])} if start >= 0 else set()
+    member_of = launch_in(_read(pid, "cgroup"))
     return found | {member_of} if member_of is not None else found
+
+
+def _read(pid: int, name: str) -> bytes:
+    """Nothing if the process is gone, or keeps this from us: an ssh-agent hides its environment, not its group."""
+    try:
+        return (_PROC / str(pid) / name).read_bytes()
+    except OSError:
+        return b""
 
 
 def marked_all() -> dict[str, list[int]]:
@@ -132,12 +139,19 @@ def _own_pids() -> list[int]:
     for name in os.listdir(_PROC) if can_see_marks() else []:
         if name.isdigit():
             try:
-                is_own = os.stat(_PROC / name).st_uid == user
+                owner = os.stat(_PROC / name).st_uid
             except OSError:
                 continue  # gone between the listing and the look
-            if is_own:
+            # One that keeps secrets from its user is shown as root's: only its status says whose it is.
+            if owner == user or _user_of(int(name)) == user:
                 found.append(int(name))
     return found
+
+
+def _user_of(pid: int) -> int | None:
+    """The effective user of a process, from the line `Uid: real effective saved file-system`."""
+    uids = _UIDS.search(_read(pid, "status"))
+    return int(uids[1]) if uids else None
 
 
 async def _look_together() -> dict[str, list[int]]:
