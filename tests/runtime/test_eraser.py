@@ -15,6 +15,7 @@ from perdure.runtime.host import Host
 from perdure.runtime.log import Log
 from perdure.runtime.outgoing import Outgoing
 from perdure.runtime.projects import Projects
+from perdure.runtime.quarantine import Damage
 from perdure.runtime.sessions import Import, Opening, Sessions
 from perdure.stores import sqlite_scrub
 from perdure.stores.sqlite import SqliteStore
@@ -141,6 +142,32 @@ async def test_a_session_that_can_not_be_erased_keeps_neither_others_nor_the_nex
     assert list(await store.documents("erasing")) == [first.state.id]
     assert await store.load(second.state.id) is None
     assert [damage.session_id for damage in host.log.quarantine.all()] == [first.state.id]
+    await host.stop(stop_agents=True)
+    await store.close()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_a_launch_that_was_set_aside_is_not_named_when_its_folder_is_gone_with_a_session(
+    tmp_path: Path, number: int
+) -> None:
+    """A shared one: it holds a note for each session, and is listed under one of them."""
+    store = SqliteStore(tmp_path / "perdure.db")
+    host, sessions = await started(store, tmp_path)
+    pair = [(await sessions.create(Opening(agent="rehearsal")))[0].state.id for _ in range(2)]
+    for launch_id, of in (("here-1", pair), ("here-2", [pair[1 - number]])):
+        (tmp_path / "quarantine" / launch_id).mkdir(parents=True)
+        for session_id in of:
+            damage = Damage("launch", launch_id, session_id, "a file is cut")
+            (tmp_path / "quarantine" / launch_id / f"damage-{session_id}.json").write_bytes(msgspec.json.encode(damage))
+    quarantine = host.log.quarantine
+    quarantine.open(tmp_path / "quarantine")
+    await sessions.erase(pair[number])
+    assert not (tmp_path / "quarantine" / "here-1").exists()
+    assert [damage.id for damage in quarantine.all()] == ["here-2"]
+    await store.put_document("ending", "here-2", b"true")
+    await sessions.eraser.complete()
+    assert not (tmp_path / "quarantine" / "here-2").exists()
+    assert quarantine.all() == []
     await host.stop(stop_agents=True)
     await store.close()
 

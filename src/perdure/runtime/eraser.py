@@ -122,8 +122,9 @@ class Eraser:
             await self._store.erase(session_id, self._log.generation)
             self._log.forget(session_id)
             await self._workspaces.erase(session_id, note.workdir)
-            await asyncio.to_thread(self._remove_files, session_id, note)
+            removed = await asyncio.to_thread(self._remove_files, session_id, note)
             self._log.quarantine.forget(session_id)
+            self._log.quarantine.forget_launches(removed)
             await self._store.put_document(ERASING, session_id, None)
         finally:
             self._log.erased.under_way.discard(session_id)
@@ -164,7 +165,8 @@ class Eraser:
             if (self._host.launches_root / launch_id).exists():
                 self._host.sharing.ending.add(launch_id)
             else:
-                await asyncio.to_thread(self._log.quarantine.erase, None, [launch_id])
+                removed = await asyncio.to_thread(self._log.quarantine.erase, None, [launch_id])
+                self._log.quarantine.forget_launches(removed)
                 await self._store.put_document(ENDING, launch_id, None)
                 self._host.sharing.ending.discard(launch_id)
 
@@ -200,15 +202,17 @@ class Eraser:
                 if await launch.wait_gone(END_GRACE_S):
                     await launch.forget()
 
-    def _remove_files(self, session_id: str, note: Note) -> None:
+    def _remove_files(self, session_id: str, note: Note) -> set[str]:
+        """Which launches that were set aside are gone with it."""
         self._host.enclosures.erase(session_id)
-        self._log.quarantine.erase(session_id, note.shared)
+        removed = self._log.quarantine.erase(session_id, note.shared)
         for native in note.natives:
             # Of other agents nothing lies there: what they keep is their own.
             if _NATIVE.fullmatch(native):
                 for pattern in _REMEMBERED:
                     for path in self._rehearsal.glob(pattern.format(native)):
                         _remove(path)
+        return removed
 
     # What is left in the database's files ----------------------------------------------------------------------------
 

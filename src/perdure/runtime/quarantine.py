@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -69,6 +69,11 @@ class Quarantine:
         """The session was erased, or can be read again."""
         self._found = {key: one for key, one in self._found.items() if one.session_id != session_id}
 
+    def forget_launches(self, launch_ids: Collection[str]) -> None:
+        """Their folders were removed. A launch that was shared is listed under one of its sessions only."""
+        for launch_id in launch_ids:
+            self._found.pop(("launch", launch_id), None)
+
     async def guard(self, session_id: str, reading: Awaitable[T]) -> T:
         """Read a session. If what is stored of it can't be read, this one is set aside and refused."""
         try:
@@ -107,13 +112,18 @@ class Quarantine:
         except OSError as error:
             logger.warning("launch %s could not be moved to %s: %s", row.launch_id, target, error)
 
-    def erase(self, session_id: str | None, launches: Sequence[str] = ()) -> None:
-        """Remove the files that were set aside of a session that is erased, and of processes that it has shared. May be
-        called in a thread."""
-        if self._folder is not None:
-            for damage in read_notes(self._folder):
-                if damage.id in launches or (session_id is not None and damage.session_id == session_id):
-                    shutil.rmtree(self._folder / damage.id, ignore_errors=True)
+    def erase(self, session_id: str | None, launches: Sequence[str] = ()) -> set[str]:
+        """Remove the files that were set aside of a session that is erased, and of processes that it has shared. Which
+        launches have none any more: to be forgotten. May be called in a thread."""
+        if self._folder is None:
+            return set()
+        removed = set()
+        for damage in read_notes(self._folder):
+            if damage.id in launches or (session_id is not None and damage.session_id == session_id):
+                shutil.rmtree(self._folder / damage.id, ignore_errors=True)
+                if not (self._folder / damage.id).exists():
+                    removed.add(damage.id)
+        return removed
 
 
 def restored(session_id: str, record: SessionRecord) -> st.Session:
