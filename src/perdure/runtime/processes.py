@@ -105,7 +105,7 @@ async def end_marked(launch_ids: Iterable[str], grace_s: float) -> list[int]:
     left = await _signal_all(wanted, signal.SIGTERM)
     await _wait_gone(left, grace_s)
     deadline = time.monotonic() + KILL_WAIT_S
-    # Looked for anew each time: a process that is being ended may have started another.
+    # Look again each time: a process that is being ended may have started another.
     while left := await _signal_all(wanted, signal.SIGKILL):
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:
