@@ -12,7 +12,7 @@ from perdure.core.state import Session
 from perdure.drivers import DRIVERS
 from perdure.drivers.base import Conversation, Driver, Order
 from perdure.drivers.lines import MAX_LINE_BYTES, LineFramer
-from perdure.runtime.launch import Exit, Launch
+from perdure.runtime.launch import Exit, Launch, LaunchDamaged
 from perdure.runtime.sharing import Input, Shared
 from perdure.stores.base import Checkpoint
 
@@ -130,7 +130,7 @@ class Attachment:
         """Whether the agent has written what we have not read yet: it must not be taken for silent."""
         try:
             return self.launch is not None and self.launch.out_size() > self._framer.position
-        except FileNotFoundError:
+        except LaunchDamaged:
             return False  # its runner looks after a file that is gone
 
     @property
