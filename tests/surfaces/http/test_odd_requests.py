@@ -10,6 +10,7 @@ from tests.harness import eventually
 from tests.surfaces.conftest import ServerProcess
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.reading import receive_until
+from tests.surfaces.http.test_access import is_problem
 
 
 @pytest.mark.full
@@ -73,3 +74,11 @@ def test_an_attachment_of_a_name_that_no_file_can_have_is_not_found(process: Ser
         answer = process.http.get(f"/api/sessions/{session}/attachments/{name}")
         assert answer.status_code == 404, (name[:20], answer.text)
     assert "Traceback" not in process.log_tail()
+
+
+@pytest.mark.parametrize("query", ["rewound=null", "to_turn=x", "from_turn=-1"])
+@pytest.mark.parametrize("how", ["json", "markdown"])
+def test_a_query_that_can_not_be_is_refused_whatever_the_format(server: LocalServer, how: str, query: str) -> None:
+    path = f"/api/sessions/{server.create()}/transcript?format={how}&"
+    assert server.http.get(path).status_code == 200
+    assert is_problem(server.http.get(path + query), 400, "invalid")

@@ -278,6 +278,9 @@ async def get_log(request: Request) -> ASGIApp:
 async def get_transcript(request: Request) -> ASGIApp:
     session_id = request.path_params["session_id"]
     from_turn = whole_number(request, "from_turn", 1)
+    # Looked at whatever the format is: what can't be is refused, and not ignored.
+    to_turn = whole_number(request, "to_turn", MAX_POSITION)
+    rewound = flag(request, "rewound")
     how = request.query_params.get("format", "json")
     histories, documents = verbs(request).histories, request.app.state.documents
     if how == "markdown":
@@ -285,8 +288,6 @@ async def get_transcript(request: Request) -> ASGIApp:
         return Document(documents, pieces, "text/markdown; charset=utf-8")
     if how != "json":
         raise Refused("invalid", "format must be json or markdown.")
-    rewound = flag(request, "rewound")
-    to_turn = whole_number(request, "to_turn", MAX_POSITION)
     pieces = await histories.transcript(session_id, from_turn, to_turn=to_turn, rewound=rewound)
     return Document(documents, pieces, MEDIA)
 
