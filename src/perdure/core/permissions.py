@@ -97,8 +97,8 @@ def _changes_only(path: str, name: str, change: Any) -> bool:
 
 
 def _same_file(path: str, named: str) -> bool:
-    inside = named.removeprefix("a/").removeprefix("b/")
-    return named in (path, "/dev/null") or (bool(inside) and path.endswith("/" + inside) and ".." not in inside)
+    """By its whole path: what a shorter one means depends on where the agent is."""
+    return named in (path, "/dev/null", f"a/{path.lstrip('/')}", f"b/{path.lstrip('/')}")
 
 
 def _allows(rule: Rule, tool: str, tool_input: Any) -> bool:
