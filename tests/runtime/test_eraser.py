@@ -78,23 +78,31 @@ class ForgetfulStore(SqliteStore):
         await super().put_document(kind, key, body)
 
 
+KEPT = Import(id="kept", created_at="2026-02-07T12:00:00.000Z", events=msgspec.Raw(b"[]"), agent="rehearsal")
+
+
+async def half_erased(store: SqliteStore, folder: Path) -> tuple[Host, Sessions]:
+    """A session that was taken in, and whose erase did not come to its end."""
+    host, sessions = await started(store, folder)
+    await sessions.imports.take_in(KEPT)
+    with pytest.raises(Refused, match="half erased"):
+        await sessions.erase(KEPT.id)
+    return host, sessions
+
+
 async def test_an_id_is_not_free_before_its_erase_is_completed(tmp_path: Path) -> None:
     """The new session would be erased with what is left of the old one."""
     store = ForgetfulStore(tmp_path / "perdure.db")
-    host, sessions = await started(store, tmp_path)
-    given = Import(id="kept", created_at="2026-02-07T12:00:00.000Z", events=msgspec.Raw(b"[]"), agent="rehearsal")
-    await sessions.imports.take_in(given)
-    with pytest.raises(Refused, match="half erased"):
-        await sessions.erase("kept")
+    host, sessions = await half_erased(store, tmp_path)
     assert await store.load("kept") is None
     with pytest.raises(Refused, match=r"is being erased\. Try again") as refusal:
-        await sessions.imports.take_in(given)
+        await sessions.imports.take_in(KEPT)
     assert refusal.value.code == "unavailable", "a conflict would say that it is there"
     with pytest.raises(Refused, match=r"is being erased\. Try again"):
         await sessions.create(Opening(agent="rehearsal"), session_id="kept")
     store.has_room = True
     await sessions.eraser.complete()
-    await sessions.imports.take_in(given)
+    await sessions.imports.take_in(KEPT)
     await sessions.eraser.complete()
     assert await store.load("kept") is not None
     await host.stop(stop_agents=True)
@@ -103,14 +111,10 @@ async def test_an_id_is_not_free_before_its_erase_is_completed(tmp_path: Path) -
 
 async def test_a_session_whose_rows_are_about_to_go_is_not_said_to_be_there_already(tmp_path: Path) -> None:
     store = CrampedStore(tmp_path / "perdure.db")
-    host, sessions = await started(store, tmp_path)
-    given = Import(id="kept", created_at="2026-02-07T12:00:00.000Z", events=msgspec.Raw(b"[]"), agent="rehearsal")
-    await sessions.imports.take_in(given)
-    with pytest.raises(Refused, match="half erased"):
-        await sessions.erase("kept")
+    host, sessions = await half_erased(store, tmp_path)
     assert await store.load("kept") is not None
     with pytest.raises(Refused, match=r"is being erased\. Try again"):
-        await sessions.imports.take_in(given)
+        await sessions.imports.take_in(KEPT)
     await host.stop(stop_agents=True)
     await store.close()
 
