@@ -137,13 +137,12 @@ class Enclosures:
 
 
 def _data(number: int, attachment: dict[str, Any]) -> bytes | None:
-    given = attachment.get("data")
-    if given is None:
+    if "data" not in attachment:
         if not isinstance(attachment.get("path"), str) and not isinstance(attachment.get("uri"), str):
             raise Refused("invalid", f"attachments[{number}] needs data (base64), a path or a uri.")
         return None
     try:
-        return base64.b64decode(given, validate=True)
+        return base64.b64decode(attachment["data"], validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
         raise Refused("invalid", f"attachments[{number}].data must be base64.") from error
 

@@ -59,6 +59,7 @@ def test_the_agent_is_told_where_the_file_is_or_shown_the_picture(server: LocalS
         ({"name": "a"}, "needs data (base64), a path or a uri"),
         ({"name": "a", "data": "not base64!"}, "must be base64"),
         ({"name": "a", "data": 7}, "must be base64"),
+        ({"path": "/a", "data": None}, "must be base64"),
         ({"path": "/a", "mime_type": "image/png", "media_type": {}}, "The media_type of an attachment must be text"),
         ({"name": 7, "path": "/x"}, "must be text"),
         ({"uri": 7}, "needs data (base64), a path or a uri"),
