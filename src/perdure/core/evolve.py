@@ -143,7 +143,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
     turn.exit_code = event.exit_code
     turn.input_bytes = event.input_bytes
     turn.model = event.model or turn.model
-    turn.open_tools, turn.verdicts = [], {}
+    turn.open_tools, turn.verdicts, turn.commands = [], {}, {}
     if event.usage is not None:
         turn.usage = event.usage
     if event.cost_usd is not None:
@@ -187,15 +187,12 @@ def _unanswered(state: Session, turn: Turn) -> None:
 
 def _tool_use(state: Session, event: ev.ToolUse) -> None:
     if state.turn is not None:
-        state.turn.tool_ran = True
-        if event.tool_id not in state.turn.open_tools:
-            state.turn.open_tools.append(event.tool_id)
+        state.turn.begin_tool(event.tool_id, event.at if event.kind == "execute" else None)
 
 
 def _tool_result(state: Session, event: ev.ToolResult) -> None:
     if state.turn is not None and event.tool_id in state.turn.open_tools:
-        state.turn.open_tools.remove(event.tool_id)
-        state.turn.verdicts.pop(event.tool_id, None)
+        state.turn.end_tool(event.tool_id)
 
 
 def _usage(state: Session, event: ev.Usage) -> None:
@@ -337,7 +334,7 @@ def _agent_attached(state: Session, event: ev.AgentAttached) -> None:
         del state.bindings[attached.agent]
     attached.pid = event.pid
     attached.native_session_id = event.native_session_id
-    attached.opened = True
+    attached.opened, attached.opened_at = True, attached.opened_at or event.at
     for key in ("models", "modes", "config_options"):
         value = getattr(event, key)
         if value is not None:

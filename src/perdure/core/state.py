@@ -71,8 +71,23 @@ class Turn(Struct, kw_only=True):
     open_tools: list[str] = field(default_factory=list)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     """Of open tools."""
+    commands: dict[str, str] = field(default_factory=dict)
+    """The open tools that run a command, and when each was first heard of."""
     paused_ms: int = 0
     paused_since: str | None = None
+
+    def begin_tool(self, tool_id: str, command_at: str | None) -> None:
+        """`command_at`: the moment, if the tool runs a command."""
+        self.tool_ran = True
+        if tool_id not in self.open_tools:
+            self.open_tools.append(tool_id)
+        if command_at is not None:
+            self.commands.setdefault(tool_id, command_at)
+
+    def end_tool(self, tool_id: str) -> None:
+        self.open_tools.remove(tool_id)
+        self.verdicts.pop(tool_id, None)
+        self.commands.pop(tool_id, None)
 
     def judge(self, tool_id: str, outcome: str, waited_ms: int) -> None:
         """Note what became of a tool's request. It may ask again: the last answer counts, and all of the waiting."""
@@ -126,6 +141,7 @@ class Attached(Struct, kw_only=True):
     resuming: bool = False
     """It was started on a native session, so it holds a context even before its first turn."""
     opened: bool = False
+    opened_at: str | None = None
     used: bool = False
 
 

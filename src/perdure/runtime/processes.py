@@ -114,6 +114,26 @@ async def end_marked(launch_ids: Iterable[str], grace_s: float) -> list[int]:
     return sorted(left)
 
 
+def started_between(launch_id: str, since: float, until: float) -> set[int]:
+    """The living processes of a launch that began between these moments (seconds since 1970), with all that they have
+    started since. The kernel rounds down to 10 ms: one that began that soon after `since` may be missed."""
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) if can_see_marks() else 0.0
+    of_launch, found = marked(launch_id), set[int]()
+    # In the order of their age: a parent comes before its children.
+    for began, pid, parent in sorted(_birth(pid) for pid in of_launch):
+        if parent in found or since <= boot + began <= until:
+            found.add(pid)
+    return found
+
+
+def _birth(pid: int) -> tuple[float, int, int]:
+    """(seconds between the machine's start and the process's, its pid, its parent's)."""
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    if not fields or fields[0] in (b"Z", b"X"):
+        return -1.0, pid, 0
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK"), pid, int(fields[1])
+
+
 def describe_tree(pid: int) -> list[Process]:
     """A process and all its descendants, parents first; empty if it is gone.
 

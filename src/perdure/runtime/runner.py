@@ -25,6 +25,7 @@ from perdure.runtime import processes
 from perdure.runtime.attachment import Attachment
 from perdure.runtime.erased import SessionGone
 from perdure.runtime.launch import Launch, LaunchDamaged
+from perdure.runtime.leftovers import Leftovers
 from perdure.runtime.log import Journal
 from perdure.runtime.mending import Mending
 from perdure.runtime.patience import Patience
@@ -52,11 +53,10 @@ class Runner:
         self._todo: list[tuple[int, ev.Event]] = []
         self._wakeup = asyncio.Event()
         self._prewarm = prewarm
-        self._closed = self.stopping = False
+        self._closed = self.stopping = self._long_orphan = False
         self.damage: str | None = None
         self._patience = Patience(host.settings, host.log.steady())
-        self._mending = Mending(self)
-        self._long_orphan = False
+        self._mending, self._leftovers = Mending(self), Leftovers()
         self._orders = host.orders(journal)
         journal.follower = self._follow
         self.task: asyncio.Task[None] | None = None
@@ -107,6 +107,8 @@ class Runner:
         self._patience = Patience(self.host.settings, self.host.log.steady())
         state = self.journal.state
         self._long_orphan = bool(state.prompts)
+        if state.phase == "aborting":
+            self._leftovers.stopping(state, attachment)
         attachment.prompt_mark = None if state.working else (0, -1)
         async for batch in batches(self.host.log.store, state.id, attachment.performed_seq):
             for row in batch:
@@ -168,11 +170,8 @@ class Runner:
             return True
         if attachment is None:
             self._todo.clear()
-            if not state.working:
-                if not self._prewarm:
-                    return False
-                await self._launch()
-                return True
+            if not state.working and not self._prewarm:
+                return False
             if state.phase == "aborting":
                 await self.give_up("aborted", "The turn was stopped before its agent had started.")
             else:
@@ -200,6 +199,7 @@ class Runner:
         if seq <= attachment.performed_seq:
             return
         orders = await self._orders.of(event)
+        self._leftovers.follow(event, self.journal.state, attachment)
         if isinstance(event, ev.AbortRequested):
             self._patience.cancelled_again = False
         attachment.performed_seq = seq

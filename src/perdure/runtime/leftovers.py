@@ -1,0 +1,64 @@
+"""Commands that go on although the person stopped their turn, and how they are ended.
+
+An agent that is asked to stop ends the command that it runs. Codex does so only for the first ten seconds: after that
+the command goes on in the background, where nobody looks for it. So this looks for what the open commands of a stopped
+turn have started, a moment after the turn's end.
+
+Above: the runner, which shows the events that it performs. Below: processes.py. Deliberately left alone: the agent's own
+helpers, which are older than the command; a command that an earlier turn sent to the background, or one that ended by
+itself; and everything in a process that several sessions share, since nobody can say whose command it is.
+"""
+
+import asyncio
+import logging
+import signal
+
+from perdure.core import events as ev
+from perdure.core.clock import seconds
+from perdure.core.state import Session
+from perdure.runtime import processes
+from perdure.runtime.attachment import Attachment
+
+logger = logging.getLogger(__name__)
+
+GRACE_S = 2.0
+EARLIER_S = 1.0
+"""A command may have started a little before the moment at which the agent's report of it was stored."""
+
+
+class Leftovers:
+    def __init__(self) -> None:
+        self._stopped: tuple[int | None, float] | None = None
+        """The turn that was asked to stop, and the moment since which its open commands run."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def follow(self, event: ev.Event, state: Session, attachment: Attachment) -> None:
+        if isinstance(event, ev.AbortRequested):
+            self.stopping(state, attachment)
+        elif isinstance(event, ev.TurnEnd) and self._stopped is not None:
+            turn, since = self._stopped
+            self._stopped = None
+            if turn == event.turn:
+                task = asyncio.create_task(end_started(attachment.launch_id, since, seconds(event.at)))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def stopping(self, state: Session, attachment: Attachment) -> None:
+        """The running turn is asked to stop: note which commands are open."""
+        if state.turn is None or not state.turn.commands or attachment.shared is not None or state.attached is None:
+            return
+        first = min(map(seconds, state.turn.commands.values()))
+        before = seconds(max(state.turn.started_at, state.attached.opened_at or ""))
+        self._stopped = (state.turn.turn, max(first - EARLIER_S, before))
+
+
+async def end_started(launch_id: str, since: float, until: float) -> None:
+    """End what this launch started between these moments and has not ended by itself."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        await asyncio.sleep(GRACE_S)
+        left = await asyncio.to_thread(processes.started_between, launch_id, since, until)
+        if not left:
+            return
+        logger.info("launch %s: ending what its stopped turn left running: %s", launch_id, sorted(left))
+        for pid in left:
+            processes.signal_marked(pid, launch_id, number)
