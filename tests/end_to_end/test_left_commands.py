@@ -92,6 +92,7 @@ def test_a_command_that_a_stopped_turn_leaves_running_is_ended(careless: tuple[L
     eventually(lambda: gone(next_command), "so is the one of the next turn")
 
 
+@pytest.mark.smoke
 @pytest.mark.needs("linux")
 def test_a_command_is_ended_too_if_the_server_was_killed_while_it_ran(careless: tuple[LiveServer, str]) -> None:
     server, session = careless

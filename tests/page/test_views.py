@@ -75,7 +75,7 @@ def violations(page: Page) -> list[str]:
     """What axe finds that is serious."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
-    found: Any = page.evaluate("async () => (await axe.run(document)).violations")
+    found: Any = page.evaluate("async () => (await axe.run(document, { resultTypes: ['violations'] })).violations")
     return [
         f"{one['id']}: {one['help']} {[node['html'][:140] for node in one['nodes'][:3]]}"
         for one in found
