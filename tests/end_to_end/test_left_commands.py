@@ -39,7 +39,7 @@ for line in sys.stdin:
         send(id=running, result={"stopReason": "cancelled"})
         running = None
     elif method == "session/prompt":
-        time.sleep(0.1)  # a model thinks, if only for a moment; the kernel counts the age of a process in 10 ms
+        time.sleep(0.1)  # a model thinks, if only for a moment
         words = asked["params"]["prompt"][-1]["text"]
         update(sessionUpdate="tool_call", toolCallId=words, title="sleep", kind="execute", status="in_progress")
         stubborn = "trap '' TERM; " if "stubborn" in words else ""
@@ -101,4 +101,4 @@ def test_a_command_is_ended_too_if_the_server_was_killed_while_it_ran(careless: 
     server.restart()
     stop(server, session)
     eventually(lambda: gone(command), "the command is ended")
-    assert not gone(helper)
+    assert not gone(helper), server.account(session)

@@ -75,6 +75,7 @@ def test_a_process_shown_as_roots_is_found_by_the_user_in_its_status(
     for pid, effective in ((7, user), (8, user + 1)):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "environ").mkdir()
+        (tmp_path / str(pid) / "exe").touch()
         (tmp_path / str(pid) / "cgroup").write_text("0::/perdure-1a2b-3c\n")
         (tmp_path / str(pid) / "status").write_text(f"Name:\tssh-agent\nUid:\t1\t{effective}\t1\t1\nGid:\t2\n")
     (tmp_path / "9").mkdir()

@@ -4,9 +4,9 @@ An agent that is asked to stop ends the command that it runs. Codex does so only
 the command goes on in the background, where nobody looks for it. So this looks for what the open commands of a stopped
 turn have started, a moment after the turn's end.
 
-Above: the runner, which shows the events that it performs. Below: processes.py. Deliberately left alone: the agent's own
-helpers, which are older than the command; a command that an earlier turn sent to the background, or one that ended by
-itself; and everything in a process that several sessions share, since nobody can say whose command it is.
+Above: the runner, which shows the events that it performs. Below: processes.py. Deliberately left alone: the agent's
+own helpers, which are older than the command; a command that an earlier turn sent to the background; and everything in
+a process that several sessions share, since nobody can say whose command it is.
 """
 
 import asyncio
@@ -24,6 +24,10 @@ logger = logging.getLogger(__name__)
 GRACE_S = 2.0
 EARLIER_S = 1.0
 """A command may have started a little before the moment at which the agent's report of it was stored."""
+
+THINKING_S = 0.05
+"""No model runs a command as soon as it is given its message: what started so soon is the agent's own. The kernel
+counts ages in steps of 10 ms, and by another clock."""
 
 
 class Leftovers:
@@ -48,8 +52,8 @@ class Leftovers:
         if state.turn is None or not state.turn.commands or attachment.shared is not None or state.attached is None:
             return
         first = min(map(seconds, state.turn.commands.values()))
-        before = seconds(max(state.turn.started_at, state.attached.opened_at or ""))
-        self._stopped = (state.turn.turn, max(first - EARLIER_S, before))
+        given = seconds(max(state.turn.started_at, state.attached.opened_at or ""))
+        self._stopped = (state.turn.turn, max(first - EARLIER_S, given + THINKING_S))
 
 
 async def end_started(launch_id: str, since: float, until: float) -> None:

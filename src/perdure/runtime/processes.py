@@ -33,6 +33,8 @@ GATHER_S = 0.005
 _PROC = Path("/proc")
 _looks: "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[dict[str, list[int]]]]" = WeakKeyDictionary()
 _UIDS = re.compile(rb"^Uid:\s+\d+\s+(\d+)", re.MULTILINE)
+_KERNEL_THREAD = 0x00200000
+"""Of the flags of a process, as Linux calls it: PF_KTHREAD."""
 _MARK_BYTES = b"\0" + MARK.encode() + b"="
 
 
@@ -116,7 +118,7 @@ async def end_marked(launch_ids: Iterable[str], grace_s: float) -> list[int]:
 
 def started_between(launch_id: str, since: float, until: float) -> set[int]:
     """The living processes of a launch that began between these moments (seconds since 1970), with all that they have
-    started since. The kernel rounds down to 10 ms: one that began that soon after `since` may be missed."""
+    started since."""
     boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) if can_see_marks() else 0.0
     of_launch, found = marked(launch_id), set[int]()
     # In the order of their age: a parent comes before its children.
@@ -163,9 +165,20 @@ def _own_pids() -> list[int]:
             except OSError:
                 continue  # gone between the listing and the look
             # One that keeps secrets from its user is shown as root's: only its status says whose it is.
-            if owner == user or _user_of(int(name)) == user:
+            if (owner == user or _user_of(int(name)) == user) and not _runs_no_program(name):
                 found.append(int(name))
     return found
+
+
+def _runs_no_program(name: str) -> bool:
+    """A thread of the kernel, of which there may be hundreds, or a zombie: neither belongs to a launch any more."""
+    try:
+        os.readlink(_PROC / name / "exe")
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass  # it has one, and keeps it from us
+    return False
 
 
 def _user_of(pid: int) -> int | None:
@@ -225,14 +238,14 @@ def _table_from_proc() -> dict[int, Process]:
             continue
         try:
             stat = (_PROC / name / "stat").read_bytes()
+            # The name is in parentheses and may hold spaces and parentheses itself.
+            short, _, rest = stat.partition(b"(")[2].rpartition(b")")
+            fields = rest.split()
+            if fields[0] in (b"Z", b"X") or int(fields[6]) & _KERNEL_THREAD:
+                continue
             line = (_PROC / name / "cmdline").read_bytes()
         except OSError:
             continue  # gone between the listing and the look
-        # The name is in parentheses and may hold spaces and parentheses itself.
-        short, _, rest = stat.partition(b"(")[2].rpartition(b")")
-        fields = rest.split()
-        if fields[0] in (b"Z", b"X"):
-            continue
         command = (line.rstrip(b"\0").replace(b"\0", b" ") or short).decode(errors="replace")
         table[int(name)] = Process(int(name), int(fields[1]), command, int(fields[21]) * page_bytes)
     return table
