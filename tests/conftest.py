@@ -124,18 +124,16 @@ def kind_left_out(item: pytest.Item) -> str | None:
 
 
 def why_left_out(item: pytest.Item, only: str) -> str | None:
-    """The same for a run of only these: the fast ones, those of the system's parts, or the others."""
+    """The same for a run of only these: the fast ones, or those of the system's parts."""
     kind = kind_left_out(item)
     if only == "fast":
         return kind
     of_parts = kind in (None, "of the rehearsal agent alone") and not item.get_closest_marker("smoke")
-    if only == "parts":
-        return None if of_parts else kind or "of the whole system"
-    return "of its parts" if of_parts else None
+    return None if of_parts else kind or "of the whole system"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--only", choices=("fast", "parts", "whole"), help="the fast tests; or one of two halves of all")
+    parser.addoption("--only", choices=("fast", "parts"), help="the fast tests; or those of the system's parts")
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
 
 
