@@ -132,6 +132,19 @@ def why_left_out(item: pytest.Item, only: str) -> str | None:
     return None if of_parts else kind or "of the whole system"
 
 
+def long_ones_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Each worker is given one part of all tests, and takes from the ends of other parts when it is done. So each part
+    begins with long tests, many of which mostly wait, and ends with short ones: nobody waits for a long one at the
+    end."""
+    long = [item for item in items if kind_left_out(item) is not None]
+    short = [item for item in items if kind_left_out(item) is None]
+
+    def part(of: list[pytest.Item], number: int) -> list[pytest.Item]:
+        return of[len(of) * number // workers : len(of) * (number + 1) // workers]
+
+    return [item for number in range(workers) for item in (*part(long, number), *part(short, number))]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--only", choices=("fast", "parts"), help="the fast tests; or those of the system's parts")
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
@@ -154,6 +167,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kinds = [(item, why_left_out(item, only)) for item in items]
         items[:] = [item for item, kind in kinds if kind is None]
         config.stash[LEFT_OUT].update(kind for _, kind in kinds if kind is not None)
+    elif (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) > 1:
+        items[:] = long_ones_first(items, workers)
     for item in items:
         if item.get_closest_marker("slow") and not config.getoption("--slow"):
             item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))

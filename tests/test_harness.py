@@ -1,5 +1,6 @@
 """What the tests rely on: shared servers are empty, warm commands are commands, the fast run leaves out no kind."""
 
+import itertools
 import os
 import runpy
 import shutil
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import sizes, warm
-from tests.conftest import ROOT, WHOLE_SYSTEM
+from tests.conftest import ROOT, WHOLE_SYSTEM, kind_left_out, long_ones_first
 from tests.harness import NO_LIMITS, LiveServer, SharedServers, marked_processes, none_left
 from tests.isolation import AGENT_PROGRAMS, path_without
 
@@ -130,3 +131,14 @@ def test_every_kind_of_end_to_end_test_has_one_in_the_fast_run() -> None:
         str(path.relative_to(tests)) for path in files if "pytest.mark.smoke" not in path.read_text(encoding="utf-8")
     }
     assert {name for name in without if not name.startswith("continuity/")} == REAL_ONLY
+
+
+def test_each_workers_part_begins_with_its_long_tests_and_no_test_is_lost(request: pytest.FixtureRequest) -> None:
+    items = request.session.items
+    ordered = long_ones_first(items, 3)
+    assert sorted(map(id, ordered)) == sorted(map(id, items))
+    parts = [ordered[len(items) * number // 3 : len(items) * (number + 1) // 3] for number in range(3)]
+    for part in parts:
+        short = [kind_left_out(item) is None for item in part]
+        # Where the parts are cut they may differ by one or two of a kind.
+        assert sum(before > after for before, after in itertools.pairwise(short)) <= 1
