@@ -47,11 +47,13 @@ LIMITS = """
 - An agent that is killed in a turn keeps the message of that turn in its own session, and of the answer mostly nothing.
   So that session is not used again: the next turn is `fresh`, and is told what was said up to the kill. The transcript
   has every message and every answer word for word, and of each tool its result and its edits, within bounds.
-- A turn that is cancelled before the agent has shown anything of it may be missing in the agent's own session (codex,
-  copilot, qwen), or be done together with the next message (hermes). So the next turn is `fresh` then, with any agent.
-- An abort ends the command that the turn runs. Codex itself leaves a command running that took longer than ten seconds;
-  on Linux Perdure then ends what the turn's open commands started, about two seconds after the turn. A command that an
-  earlier turn sent to the background goes on, and so does everything in a process that several sessions share.
+- A turn that is cancelled before the agent has shown anything of it but warnings may be missing in the agent's own
+  session (codex, copilot, qwen), or be done together with the next message (hermes). So the next turn is `fresh` then,
+  with any agent.
+- An abort ends the command that the turn runs. Codex itself leaves a command running that it no longer waits for; on
+  Linux Perdure then ends what the agent has started since the first of the turn's open commands, about two seconds
+  after the turn. A command that an earlier turn sent to the background goes on, and so does everything in a process
+  that several sessions share.
 - What a killed agent had begun outside of the conversation, a half-written file for example, stays as it is.
 - The model is scripted: this shows what a model is told, not what it makes of it.
 """

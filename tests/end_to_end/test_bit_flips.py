@@ -198,14 +198,15 @@ def set_value(data: Path, table: str, column: str, value: str) -> bool:
 
 @pytest.mark.parametrize("part", range(COLUMN_PARTS))
 async def test_a_server_starts_whatever_is_in_the_first_row_of_a_table_and_other_sessions_go_on(
-    sample: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, part: int
+    sample: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest, part: int
 ) -> None:
     cases = [(table, column, value) for table, column in columns(sample) for value in HOSTILE]
     assert {"sessions", "events", "turns", "launches", "documents", "meta"} <= {table for table, _, _ in cases}
     with closing(sqlite3.connect(sample / "perdure.db")) as database:
         sessions = [session for (session,) in database.execute("SELECT session_id FROM sessions")]
-    # Of about 500, each of which needs a server and an agent; PERDURE_TEST_COLUMNS=1000 for all.
-    cases = random.Random("columns").sample(cases, min(len(cases), size("COLUMNS", 250, fast=40)))
+    # There are about 500, and each needs a server and an agent: all of them with --slow.
+    usual = len(cases) if request.config.getoption("--slow") else 250
+    cases = random.Random("columns").sample(cases, min(len(cases), size("COLUMNS", usual, fast=40)))
     for number, case in list(enumerate(cases))[part::COLUMN_PARTS]:
         data = tmp_path / str(number)
         shutil.copytree(sample, data)

@@ -26,7 +26,7 @@ def say(words):
 def start(command="sleep 300"):
     return subprocess.Popen(["sh", "-c", command], start_new_session=True, stdout=subprocess.DEVNULL).pid
 
-running = None
+running, prompts = None, 0
 for line in sys.stdin:
     asked = json.loads(line)
     method = asked.get("method")
@@ -42,8 +42,10 @@ for line in sys.stdin:
         time.sleep(0.1)  # a model thinks, if only for a moment
         words = asked["params"]["prompt"][-1]["text"]
         update(sessionUpdate="tool_call", toolCallId=words, title="sleep", kind="execute", status="in_progress")
+        prompts += 1
         stubborn = "trap '' TERM; " if "stubborn" in words else ""
-        say(f"helper {helper}, command {start(stubborn + 'while true; do sleep 300; done')}, running")
+        loop = f"while true; do sleep 300 & echo $! >> {sys.argv[1]}/children-{prompts}; wait; done"
+        say(f"helper {helper}, command {start(stubborn + loop)}, running")
         if words.startswith("background"):
             update(sessionUpdate="tool_call_update", toolCallId=words, status="completed")
         if words.startswith("end"):
@@ -58,7 +60,7 @@ def careless(make_server: Callable[..., LiveServer], tmp_path: Path) -> tuple[Li
     """A server, and a session of an agent that never ends what it has started."""
     program = tmp_path / "agent.py"
     program.write_text(AGENT)
-    command = json.dumps([sys.executable, str(program)])
+    command = json.dumps([sys.executable, str(program), str(tmp_path)])
     server = make_server(f'[server]\nslots = 0\n[agents.careless]\ndriver = "acp"\ncommand = {command}\n')
     return server, server.create(agent="careless")
 
@@ -77,16 +79,21 @@ def stop(server: LiveServer, session: str) -> None:
 
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("text", ["wait", "wait, stubborn"])
-def test_a_command_that_a_stopped_turn_leaves_running_is_ended(careless: tuple[LiveServer, str], text: str) -> None:
+def test_a_command_that_a_stopped_turn_leaves_running_is_ended(
+    careless: tuple[LiveServer, str], tmp_path: Path, text: str
+) -> None:
     server, session = careless
     _, kept = run(server, session, 1, "end of the turn, not of the command")
     server.wait_idle(session)
     _, kept_too = run(server, session, 2, "background")
     stop(server, session)
     helper, command = run(server, session, 3, text)
+    children = tmp_path / "children-3"
+    eventually(children.exists, "the command has a child")
     stop(server, session)
     _, next_command = run(server, session, 4, "wait again")
     eventually(lambda: gone(command), "the command is ended")
+    eventually(lambda: all(gone(int(pid)) for pid in children.read_text().split()), "so is all that it started")
     assert not [pid for pid in (helper, kept, kept_too, next_command) if gone(pid)]
     stop(server, session)
     eventually(lambda: gone(next_command), "so is the one of the next turn")

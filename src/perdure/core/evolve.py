@@ -364,7 +364,7 @@ def _context_fallback(state: Session, event: ev.ContextFallback) -> None:
     if event.shorter:
         turn.shortened = max(turn.shortened, state.shortened.get(turn.agent, 0)) + 1
     if state.attached is not None:
-        state.attached.opened = False
+        state.attached.opened, state.attached.opened_at = False, None
         state.attached.native_session_id = None
 
 

@@ -1,12 +1,13 @@
-"""Commands that go on although the person stopped their turn, and how they are ended.
+"""Commands that go on although their turn was stopped, and how they are ended.
 
-An agent that is asked to stop ends the command that it runs. Codex does so only for the first ten seconds: after that
-the command goes on in the background, where nobody looks for it. So this looks for what the open commands of a stopped
-turn have started, a moment after the turn's end.
+An agent that is asked to stop ends the command that it waits for. Codex leaves one running that it no longer waits for,
+as it does after some seconds. So this looks, a moment after the turn's end, for what the launch has started since the
+first of the turn's open commands, and ends that.
 
 Above: the runner, which shows the events that it performs. Below: processes.py. Deliberately left alone: the agent's
-own helpers, which are older than the command; a command that an earlier turn sent to the background; and everything in
-a process that several sessions share, since nobody can say whose command it is.
+own helpers, as far as they are older than the command; a command that an earlier turn sent to the background;
+everything in a process that several sessions share, since nobody can say whose command it is; and what a server that
+ends in that moment has not ended yet, which then ends with the session's process.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ from perdure.runtime.attachment import Attachment
 logger = logging.getLogger(__name__)
 
 GRACE_S = 2.0
+KILL_ROUNDS = 3
+"""What is being ended may have started another in the meantime."""
 EARLIER_S = 1.0
 """A command may have started a little before the moment at which the agent's report of it was stored."""
 
@@ -58,11 +61,13 @@ class Leftovers:
 
 async def end_started(launch_id: str, since: float, until: float) -> None:
     """End what this launch started between these moments and has not ended by itself."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    signalled: list[int] = []
+    for number in (signal.SIGTERM, *[signal.SIGKILL] * KILL_ROUNDS):
         await asyncio.sleep(GRACE_S)
-        left = await asyncio.to_thread(processes.started_between, launch_id, since, until)
+        left = await asyncio.to_thread(processes.started_between, launch_id, since, until, signalled)
         if not left:
             return
-        logger.info("launch %s: ending what its stopped turn left running: %s", launch_id, sorted(left))
+        logger.info("launch %s: ending what its stopped turn left running: %s", launch_id, left)
+        signalled += [pid for pid in left if pid not in signalled]
         for pid in left:
             processes.signal_marked(pid, launch_id, number)

@@ -16,8 +16,9 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -116,24 +117,45 @@ async def end_marked(launch_ids: Iterable[str], grace_s: float) -> list[int]:
     return sorted(left)
 
 
-def started_between(launch_id: str, since: float, until: float) -> set[int]:
-    """The living processes of a launch that began between these moments (seconds since 1970), with all that they have
-    started since."""
-    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) if can_see_marks() else 0.0
-    of_launch, found = marked(launch_id), set[int]()
-    # In the order of their age: a parent comes before its children.
-    for began, pid, parent in sorted(_birth(pid) for pid in of_launch):
-        if parent in found or since <= boot + began <= until:
-            found.add(pid)
-    return found
+def started_between(launch_id: str, since: float, until: float, known: Collection[int] = ()) -> list[int]:
+    """The living processes of a launch that began between these moments (seconds since 1970), and all that these, or
+    those `known` from an earlier look, have started since. Parents come first: a loop must not start its command again.
+
+    Nothing where even the launch's first process seems to have begun so late: then the clock was set meanwhile."""
+    births = sorted(birth for pid in marked(launch_id) if (birth := _birth(pid)) is not None)
+    if not births or (booted := _booted_at()) + births[0].began >= since:
+        return []
+    found = list(known)
+    for birth in births:
+        began_then = since <= booted + birth.began <= until
+        if birth.pid not in found and (began_then or birth.parent in found or birth.session in found):
+            found.append(birth.pid)
+    living = {birth.pid for birth in births}
+    return [pid for pid in found if pid in living]
 
 
-def _birth(pid: int) -> tuple[float, int, int]:
-    """(seconds between the machine's start and the process's, its pid, its parent's)."""
-    fields = _read(pid, "stat").rpartition(b")")[2].split()
+def _booted_at() -> float:
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Birth(NamedTuple):
+    began: float
+    """Seconds after the machine's start."""
+    pid: int
+    parent: int
+    session: int
+
+
+def _birth(pid: int) -> Birth | None:
+    fields = _stat(pid)
     if not fields or fields[0] in (b"Z", b"X"):
-        return -1.0, pid, 0
-    return int(fields[19]) / os.sysconf("SC_CLK_TCK"), pid, int(fields[1])
+        return None
+    return Birth(int(fields[19]) / os.sysconf("SC_CLK_TCK"), pid, int(fields[1]), int(fields[3]))
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What follows a process's name, which is in parentheses and may hold spaces and parentheses itself."""
+    return _read(pid, "stat").rpartition(b")")[2].split()
 
 
 def describe_tree(pid: int) -> list[Process]:
@@ -165,20 +187,15 @@ def _own_pids() -> list[int]:
             except OSError:
                 continue  # gone between the listing and the look
             # One that keeps secrets from its user is shown as root's: only its status says whose it is.
-            if (owner == user or _user_of(int(name)) == user) and not _runs_no_program(name):
+            if (owner == user or _user_of(int(name)) == user) and not _is_kernel_thread(int(name)):
                 found.append(int(name))
     return found
 
 
-def _runs_no_program(name: str) -> bool:
-    """A thread of the kernel, of which there may be hundreds, or a zombie: neither belongs to a launch any more."""
-    try:
-        os.readlink(_PROC / name / "exe")
-    except FileNotFoundError:
-        return True
-    except OSError:
-        pass  # it has one, and keeps it from us
-    return False
+def _is_kernel_thread(pid: int) -> bool:
+    """They are root's. Where the server is as well, there may be hundreds, with no mark to look for."""
+    fields = _stat(pid)
+    return len(fields) > 6 and bool(int(fields[6]) & _KERNEL_THREAD)
 
 
 def _user_of(pid: int) -> int | None:
