@@ -67,8 +67,7 @@ def find_agent(name: str, agents: Path = AGENTS) -> RealAgent | str:
     return RealAgent(entry["argv"], entry["env"])
 
 
-# How long an example takes says how busy the machine is, and nothing of the code.
-# On a busy machine an example may take any time: neither is a fault of what is tested.
+# How long an example takes says how busy the machine is, and nothing about the code.
 BUSY: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("perdure", **BUSY)
 settings.register_profile("perdure-fast", **BUSY, max_examples=15)

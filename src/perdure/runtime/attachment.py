@@ -48,7 +48,6 @@ class Attachment:
         self.phase: Phase = "launching"
         self.prompt_mark: tuple[int, int] | None = None
         """(turn, size of `in` before its prompt was written) of the last prompt, while this server knows it."""
-        """(turn, the time) when a prompt was first seen to be without an answer."""
         self.behind: tuple[int, float] | None = None
         """(the size of the output, the time) when it was first asked whether all of it was read."""
         self._framer = LineFramer(offset)

@@ -60,7 +60,7 @@ class Leftovers:
 
 
 async def end_started(launch_id: str, since: float, until: float) -> None:
-    """End what this launch started between these moments and has not ended by itself."""
+    """End the processes that this launch started between these moments and that still run."""
     signalled: list[int] = []
     for number in (signal.SIGTERM, *[signal.SIGKILL] * KILL_ROUNDS):
         await asyncio.sleep(GRACE_S)
