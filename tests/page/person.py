@@ -141,9 +141,11 @@ class Person:
         expect(self.page.get_by_role("list", name="Attachments")).to_contain_text(file.name)
 
     def scroll_back(self, pixels: int) -> None:
-        """By hand, until the conversation stands still there."""
-        before = self.scrolled()
+        """By hand, from where the conversation stands still until it does again: while its rows are measured, its
+        whole height and with it every offset grow."""
         self.log.hover()
+        self.log.evaluate(STANDS)
+        before = self.scrolled()
         self.page.mouse.wheel(0, -pixels)
         expect(self.log).to_have_attribute("data-following", "false")
         eventually(lambda: self.scrolled() < before, "the conversation is scrolled")
