@@ -7,41 +7,57 @@ either the tests are skipped, and say why. Nothing here waits for a while: `expe
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
 from tests.harness import NO_LIMITS, LiveServer, SharedServers
 from tests.page.person import Person, limit_waits
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+# The same engine without windows, which takes half the time.
+SHELL = shutil.which("chromium-headless-shell") or CHROMIUM
 LAUNCH_LIMIT_MS = 90_000
 ARTEFACTS = Path(__file__).resolve().parents[2] / ".artefacts"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if (
-            Path(__file__).parent in item.path.parents
-            and not CHROMIUM
-            and "browser" in getattr(item, "fixturenames", ())
-        ):
+        used = getattr(item, "fixturenames", ())
+        lacks = ("browser" in used and not SHELL) or ("whole_browser" in used and not CHROMIUM)
+        if lacks and Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.skip(reason="needs chromium, which is not on PATH"))
 
 
 # For this folder and not for the whole run: while Playwright is there, its loop runs in this thread, and no other may.
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
+def playwright() -> Iterator[Playwright]:
     limit_waits()
     with sync_playwright() as running:
-        opened = running.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox"] if os.geteuid() == 0 else [],
-            timeout=LAUNCH_LIMIT_MS,
-        )
+        yield running
+
+
+@pytest.fixture(scope="package")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    with closing(launched(playwright, SHELL)) as opened:
         yield opened
-        opened.close()
+
+
+@pytest.fixture
+def whole_browser(playwright: Playwright) -> Iterator[Browser]:
+    """For what the browser without windows does not have: notifications."""
+    with closing(launched(playwright, CHROMIUM)) as opened:
+        yield opened
+
+
+def launched(playwright: Playwright, program: str | None) -> Browser:
+    return playwright.chromium.launch(
+        executable_path=program,
+        args=["--no-sandbox"] if os.geteuid() == 0 else [],
+        timeout=LAUNCH_LIMIT_MS,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +76,19 @@ def server(servers: SharedServers) -> Iterator[LiveServer]:
 
 @pytest.fixture
 def make_person(browser: Browser) -> Iterator[Callable[..., Person]]:
-    """`make_person(server, width=390, dark=True)`: somebody with a browser of their own, signed in."""
+    """`make_person(server, width=390, dark=True)`: somebody with cookies of their own, signed in."""
     made: list[Person] = []
 
     def make(
-        server: LiveServer, *, width: int = 1280, height: int = 800, dark: bool = False, touch: bool = False
+        server: LiveServer,
+        *,
+        width: int = 1280,
+        height: int = 800,
+        dark: bool = False,
+        touch: bool = False,
+        within: Browser = browser,
     ) -> Person:
-        context = browser.new_context(
+        context = within.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
             has_touch=touch,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.harness import LiveServer, eventually
 from tests.page.person import Person
@@ -291,9 +291,9 @@ def test_notifications_tell_of_prompts_and_ends(server: LiveServer, make_person:
 
 
 def test_a_phone_s_notifications_come_from_a_service_worker_and_lead_to_the_session(
-    server: LiveServer, make_person: Callable[..., Person]
+    server: LiveServer, whole_browser: Browser, make_person: Callable[..., Person]
 ) -> None:
-    person = make_person(server)
+    person = make_person(server, within=whole_browser)
     person.context.grant_permissions(["notifications"])
     # As on Android, where a page can't make one.
     person.context.add_init_script(
