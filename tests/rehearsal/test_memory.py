@@ -72,3 +72,13 @@ def test_the_folder_is_the_configured_one(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("PERDURE_REHEARSAL_DIR")
     monkeypatch.setenv("HOME", "/home/someone")
     assert default_folder() == "/home/someone/.local/state/perdure/rehearsal"
+
+
+def test_a_session_whose_file_was_erased_is_not_written_again(tmp_path: Path) -> None:
+    session = Memory(str(tmp_path)).create("/srv")
+    session.hear("one")
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    session.answered("two", "end_turn")
+    assert list(tmp_path.iterdir()) == []
+    assert session.history() == [("user", "one"), ("assistant", "two")]

@@ -103,10 +103,17 @@ class Session:
         messages = self.recall()
         return messages[0].strip().split("\n", 1)[0][:80] if messages else ""
 
-    def _append(self, record: dict[str, Any]) -> None:
+    def _append(self, record: dict[str, Any], *, begins: bool = False) -> None:
+        """Only the first record makes the file: one that was erased meanwhile must not come back."""
         record["at"] = timestamp(time.time())
+        self._records.append(record)
         line = json.dumps(record).encode() + b"\n"
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if begins else 0), 0o600)
+        except FileNotFoundError:
+            if begins:
+                raise
+            return
         try:
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -115,7 +122,6 @@ class Session:
                 line = line[os.write(descriptor, line) :]
         finally:
             os.close(descriptor)
-        self._records.append(record)
 
 
 class Memory:
@@ -128,7 +134,7 @@ class Memory:
         _make_private(self._folder)
         session_id = session_id or str(uuid.uuid4())
         session = Session(self._path(session_id), session_id, [])
-        session._append({"type": "session", "id": session_id, "workdir": workdir})
+        session._append({"type": "session", "id": session_id, "workdir": workdir}, begins=True)
         return session
 
     def fork(self, session: Session, session_id: str | None = None) -> Session:
