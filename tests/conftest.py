@@ -181,9 +181,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end. Else each collection of garbage goes through thousands of tests."""
+    """What was collected stays to the end. Else each collection of garbage goes through thousands of tests; and there
+    are fewer of these collections."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
