@@ -106,14 +106,15 @@ class Session:
     def _append(self, record: dict[str, Any], *, begins: bool = False) -> None:
         """Only the first record makes the file: one that was erased meanwhile must not come back."""
         record["at"] = timestamp(time.time())
-        self._records.append(record)
-        line = json.dumps(record).encode() + b"\n"
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if begins else 0), 0o600)
+            self._write(json.dumps(record).encode() + b"\n", os.O_CREAT if begins else 0)
         except FileNotFoundError:
             if begins:
                 raise
-            return
+        self._records.append(record)
+
+    def _write(self, line: bytes, how: int) -> None:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | how, 0o600)
         try:
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
