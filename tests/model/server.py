@@ -13,6 +13,7 @@ import json
 import math
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -72,25 +73,31 @@ class ModelServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        tasks: set[asyncio.Task[None]] = set()
+        conversations: set[asyncio.Task[None]] = set()
+        writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
 
-        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            tasks.add(task)
-            try:
-                await self._converse(Connection(reader, writer))
-            finally:
-                tasks.discard(task)
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writers.add(writer)
+            if self._stop.is_set():
+                return
+            task = asyncio.create_task(self._converse(Connection(reader, writer)))
+            conversations.add(task)
+            task.add_done_callback(conversations.discard)
 
         server = await asyncio.start_server(accept, "127.0.0.1", self.port)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
-        server.close()
-        for task in tasks:
+        for task in conversations:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # asyncio accepts each connection in a task of its own. One that the closing server overtakes leaves its socket
+        # open (CPython 3.11), so the server closes only when nothing else runs.
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while others := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(others)
+        server.close()
+        for writer in list(writers):
+            writer.transport.abort()
 
     async def _converse(self, connection: Connection) -> None:
         try:

@@ -1,5 +1,6 @@
 """The scripted model over real HTTP: each API's frames, errors, and connections that end in the middle."""
 
+import gc
 import json
 import socket
 import time
@@ -222,3 +223,15 @@ def test_a_used_up_allowance_is_told_in_the_head_with_its_end(http: httpx2.Clien
 def test_half_an_emoji_is_sent_as_an_escape(http: httpx2.Client) -> None:
     answer = http.post(PATHS["anthropic"], json=asking("anthropic", 'spell ["a \\ud83d", "\\ude00 b"]'))
     assert '"text":"a \\ud83d"' in answer.text and '"text":"\\ude00 b"' in answer.text
+
+
+def test_a_stop_leaves_no_socket_open_not_even_one_that_is_just_accepted() -> None:
+    for _ in range(20):
+        server = ModelServer()
+        server.start()
+        clients = [socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT_S) for _ in range(10)]
+        server.stop()
+        for client in clients:
+            client.close()
+    # What is left open warns when it is collected, and a warning is an error here.
+    gc.collect()
