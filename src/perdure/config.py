@@ -37,7 +37,17 @@ class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
 
     turn_timeout_s: Annotated[
         Seconds | None,
-        Meta(description="A turn that works for longer is stopped; waiting for a person does not count. 0: never."),
+        Meta(
+            description="A turn is stopped after this long without a sign of life: its agent shows nothing, and no "
+            "tool that it runs uses the processor. Waiting for a person does not count. 0: never."
+        ),
+    ] = None
+    turn_limit_s: Annotated[
+        Seconds | None,
+        Meta(
+            description="A turn is stopped after this long, even if it is working. Waiting for a person does not "
+            "count. 0: no limit."
+        ),
     ] = None
     idle_timeout_s: Annotated[
         Seconds | None, Meta(description="A process that has had nothing to do for this long is suspended. 0: never.")
@@ -85,6 +95,7 @@ class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 DEFAULT_LIMITS = Limits(
     turn_timeout_s=1800,
+    turn_limit_s=0,
     idle_timeout_s=1800,
     lifetime_s=14400,
     silence_s=600,
@@ -225,19 +236,26 @@ class ProjectOptions(AgentOptions, kw_only=True, forbid_unknown_fields=True, omi
 
 
 class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
-    """One agent: a name for a driver and a command."""
+    """One agent: a name for a driver and a command. An agent that is known by name may leave out either or both: then
+    what is given here goes on top of what is known of it, its environment and its mode included."""
 
     driver: Annotated[
         str,
         Meta(
             description="How it is spoken to: `acp`, `claude-stream`, `claude-resume`, or `claude`, which leaves the "
-            "choice between the last two to the project or to SESSION_RUNNER_MODE."
+            "choice between the last two to the project or to SESSION_RUNNER_MODE. By default that of the known agent."
         ),
-    ]
-    command: Annotated[list[str], Meta(min_length=1, description="The program and its arguments; `~/` is HOME.")]
+    ] = ""
+    command: Annotated[
+        list[str],
+        Meta(description="The program and its arguments; `~/` is HOME. By default that of the known agent."),
+    ] = []
     fallbacks: Annotated[
         list[list[str]],
-        Meta(description="Commands to try, in order, where the first program is not there, too old or broken."),
+        Meta(
+            description="Commands to try, in order, where the first program is not there, too old or broken. By "
+            "default where the installers of a known program put it."
+        ),
     ] = []
     env: Annotated[dict[str, str], Meta(description="Environment, besides a small base (PATH, HOME, LANG ...).")] = {}
     resume: Annotated[Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")] = (
@@ -264,7 +282,7 @@ class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     )
 
     def __post_init__(self) -> None:
-        if self.shared and self.driver != "acp":
+        if self.shared and self.driver not in ("", "acp"):
             raise ValueError("shared is only for agents with driver acp: others have a process for each session")
 
 
@@ -335,13 +353,16 @@ def load(path: Path | None) -> Config:
     try:
         if path is None or not path.exists():
             return Config()
-        config = msgspec.convert(tomllib.loads(path.read_text("utf-8")), Config)
+        written = tomllib.loads(path.read_text("utf-8"))
+        config = msgspec.convert(written, Config)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}. Correct the file, or name another.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {what_is_wrong(error, Config)}. See docs/settings.md for all settings.") from error
+        raise ConfigError(
+            f"{path}: {what_is_wrong(error, Config, written)}. See docs/settings.md for all settings."
+        ) from error
     for key, project in config.projects.items():
         if not os.path.isabs(project.path):
             raise ConfigError(f"{path}: projects.{key}.path must be absolute, not {project.path!r}.")

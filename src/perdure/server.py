@@ -15,8 +15,8 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure import __version__
-from perdure.config import Config, ConfigError, load
-from perdure.core.addresses import host_of, is_loopback
+from perdure.config import Config, load
+from perdure.core.addresses import host_of, is_every_address, is_loopback
 from perdure.core.errors import StoreDamaged, StoreError, StoreFull
 from perdure.runtime import settings_check
 from perdure.runtime.agents import Agents
@@ -207,14 +207,15 @@ class Server:
         """Others can reach this address, and the token goes there in plain text unless a proxy encrypts it."""
         host, settings = self._bind[0], self.config.server
         if settings.insecure_http:
+            logger.warning("--host %s %s", host, _meaning(host))
             logger.warning("plain HTTP on %s: whoever can read the network's traffic can read the token", host)
         elif not settings.behind_proxy:
             listener.close()
             self.directory.close()
             raise StartError(
-                f"Others can reach {host}, and Perdure speaks plain HTTP, so they could read the token on its way. Put "
-                "a reverse proxy with TLS in front and start with --behind-proxy; or, on a network that you trust, "
-                "start with --insecure-http. Without --host only this machine reaches the server."
+                f"--host {host} {_meaning(host)}. The server speaks plain HTTP, so whoever reads the traffic there "
+                "could read the token. Put a reverse proxy with TLS in front and start with --behind-proxy; or, on a "
+                "network that you trust, start with --insecure-http. Without --host only this machine reaches it."
             )
 
     def _host_names(self) -> set[str]:
@@ -296,6 +297,13 @@ def _token_of(file: Path, given: str | None) -> str:
         raise StartError(f"The token file {file} {error}") from error
 
 
+def _meaning(host: str) -> str:
+    """Who can reach a server that listens there."""
+    if is_every_address(host):
+        return "means every network of this machine, so that other machines can reach the server"
+    return "is an address that other machines can reach"
+
+
 def serve(
     *,
     host: str,
@@ -308,26 +316,21 @@ def serve(
     stop_agents: bool = False,
     behind_proxy: bool = False,
     insecure_http: bool = False,
-) -> int:
-    """Run until SIGTERM or SIGINT; the exit code."""
+) -> None:
+    """Run until SIGTERM or SIGINT. Raises StartError and ConfigError."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     open_files.raise_limit()
-    try:
-        if database:
-            raise StartError(
-                "This version keeps everything in SQLite in the data directory: leave --database and PERDURE_DATABASE "
-                "out. --data says where that is."
-            )
-        if token_file is not None:
-            token = _token_of(token_file, token)
-        config_path = config_path or data / "perdure.toml"
-        config = load(config_path)
-        config.server.behind_proxy |= behind_proxy
-        config.server.insecure_http |= insecure_http
-        server = Server(data=data, host=host, port=port, config=config, config_path=config_path, token=token)
-        uvloop.run(_run(server, stop_agents))
-    except (StartError, ConfigError) as error:
-        sys.stderr.write(f"perdure: {error}\n")
-        return 1
-    return 0
+    if database:
+        raise StartError(
+            "This version keeps everything in SQLite in the data directory: leave --database and PERDURE_DATABASE "
+            "out. --data says where that is."
+        )
+    if token_file is not None:
+        token = _token_of(token_file, token)
+    config_path = config_path or data / "perdure.toml"
+    config = load(config_path)
+    config.server.behind_proxy |= behind_proxy
+    config.server.insecure_http |= insecure_http
+    server = Server(data=data, host=host, port=port, config=config, config_path=config_path, token=token)
+    uvloop.run(_run(server, stop_agents))

@@ -204,7 +204,8 @@ _ALL = (
         question_settings={"collaboration_mode": "plan"},
         in_ci=True,
         remark="of two that start for the first time in one home at once, one fails, since both make its database; "
-        "that turn goes on in another process. Puts questions only with `collaboration_mode` set to `plan`.",
+        "that turn goes on in another process. Puts questions only with `collaboration_mode` set to `plan`. May not "
+        "report what a command writes in its first moment; its model gets it.",
     ),
     Agent("vibe", _vibe, asking_mode="ask", in_ci=True),
     Agent("opencode", _opencode, remark="asks only where its own settings say so."),

@@ -12,7 +12,8 @@ from tests.model.log import all_text
 
 pytestmark = pytest.mark.timeout(900)
 
-LISTING = "for n in $(seq 1 1500); do echo line-$n-; done"
+# codex loses what a command writes in its first moment, before it listens: on a busy machine up to hundreds of lines.
+LISTING = "sleep 0.5; for n in $(seq 1 1500); do echo line-$n-; done"
 
 
 @pytest.fixture

@@ -116,10 +116,11 @@ def first_turn() -> list[ev.Event | None]:
         ev.MessageQueued(message_id="q1", text="later"),
         ev.MessageQueued(message_id="q2", text="now", first=True),
         ev.MessageQueued(message_id="q3", text="now too", first=True, agent="two"),
+        ev.QueuedMessageEdited(message_id="q1", text="later, and better"),
         LOOK,
         ev.AbortRequested(turn=1, reason="interrupt"),
         ev.TurnEnd(turn=1, stop_reason="cancelled", duration_ms=5, usage={"input_tokens": 10, "cost_usd": 0.5}),
-        ev.MessageUnqueued(message_id="q1", text="later", reason="removed"),
+        ev.MessageUnqueued(message_id="q1", text="later, and better", reason="removed"),
         ev.MessageUnqueued(message_id="q2", text="now", reason="sent"),
         LOOK,
     ]

@@ -23,9 +23,22 @@ ALLOW = ev.PromptOption("yes", "Allow", "allow_once")
 REJECT = ev.PromptOption("no", "Reject", "reject_once")
 
 
-def facts(*, can_resume: bool = True, resume: Any = "auto", runtime: str = "bin", shares: bool = False) -> AgentFacts:
+def facts(
+    *,
+    can_resume: bool = True,
+    resume: Any = "auto",
+    runtime: str = "bin",
+    shares: bool = False,
+    commands: tuple[str, ...] | None = None,
+) -> AgentFacts:
     return AgentFacts(
-        driver="acp", can_resume=can_resume, workdir_id="1:2", fingerprint=runtime, resume=resume, shares=shares
+        driver="acp",
+        can_resume=can_resume,
+        workdir_id="1:2",
+        fingerprint=runtime,
+        resume=resume,
+        shares=shares,
+        commands=commands,
     )
 
 
@@ -112,6 +125,11 @@ class Stage:
     def open(self, native: str = "n1", *, resumed: bool = False) -> None:
         self.launch(native if resumed else None)
         self.see(ob.SessionOpened(native, resumed))
+
+    def offer(self, *names: str) -> None:
+        """The agent names its slash commands."""
+        commands = [{"name": name, "description": f"Does {name}"} for name in names]
+        self.see(ev.Config(config_id="available_commands", value=commands))
 
     def limit(self) -> None:
         """The running turn meets a usage limit."""
@@ -209,6 +227,15 @@ def resuming() -> Stage:
     return stage
 
 
+def resuming_command() -> Stage:
+    """The same with a slash command, before its process is started."""
+    stage = attached()
+    stage.offer("compact")
+    stage.do(cmd.DetachAgent("idle_timeout"))
+    stage.send("/compact")
+    return stage
+
+
 def aborting() -> Stage:
     stage = working()
     stage.do(cmd.AbortTurn())
@@ -265,6 +292,7 @@ SITUATIONS = (
     busy,
     asking,
     resuming,
+    resuming_command,
     aborting,
     aborting_busy,
     single_run,

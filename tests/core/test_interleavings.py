@@ -28,6 +28,7 @@ MAY_REFUSE = {
     "EditMessage": {"not_found", "conflict"},
     "Rewind": {"not_found", "conflict"},
     "RetryTurn": {"not_found", "conflict"},
+    "EditQueuedMessage": {"not_found"},
     "UnqueueMessage": {"not_found"},
     "AbortTurn": {"no_turn_active"},
     "AnswerPrompt": {"not_found", "prompt_resolved", "invalid"},
@@ -213,6 +214,13 @@ class Sessions(RuleBasedStateMachine):
             assert self.state.turn is not None and self.state.turn.context == "fresh"
 
     @rule(index=small)
+    def edit_queued(self, index: int) -> None:
+        waiting = [*self.interrupting, *self.waiting, "none"]
+        message_id, text = waiting[index % len(waiting)], self._new("edited")
+        if self._command(cmd.EditQueuedMessage(message_id, text)) is not None:
+            assert next(queued.text for queued in self.state.queue if queued.message_id == message_id) == text
+
+    @rule(index=small)
     def unqueue(self, index: int) -> None:
         waiting = [*self.interrupting, *self.waiting, "none"]
         message_id = waiting[index % len(waiting)]
@@ -220,7 +228,7 @@ class Sessions(RuleBasedStateMachine):
             for line in (self.interrupting, self.waiting):
                 line[:] = [other for other in line if other != message_id]
 
-    @rule(reason=st.sampled_from(("person", "turn_timeout", "silence")))
+    @rule(reason=st.sampled_from(("person", "turn_timeout", "turn_limit", "silence")))
     def abort(self, reason: Any) -> None:
         self._command(cmd.AbortTurn(reason))
         self._sent()
@@ -256,7 +264,7 @@ class Sessions(RuleBasedStateMachine):
     def detach(self) -> None:
         self._command(cmd.DetachAgent("idle_timeout"))
 
-    @rule(clock=st.sampled_from(("turn", "silence")), back=small, stop=st.booleans())
+    @rule(clock=st.sampled_from(("turn_timeout", "turn_limit", "silence")), back=small, stop=st.booleans())
     def expire(self, clock: Any, back: int, stop: bool) -> None:
         frozen = dump(self.state)
         decision = self._command(cmd.ExpireTurnClock(clock, self._turn - back, 60, stop))

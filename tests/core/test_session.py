@@ -9,7 +9,7 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
 from perdure.core.errors import STATUS_OF_CODE, Refused
-from perdure.core.session import _HANDLERS, ALLOWED
+from perdure.core.session import _HANDLERS, ALLOWED, QUEUE_MAX_CHARS
 from perdure.core.state import dump
 from tests.core.stage import SITUATIONS, Stage, asking, attached, busy, ended, idle, last, resuming, types, working
 
@@ -24,6 +24,7 @@ def commands(stage: Stage) -> Iterator[cmd.Command]:
     yield cmd.EditMessage(turn=turn, message_id="m1", text="other")
     yield cmd.Rewind(turn=turn)
     yield cmd.RetryTurn(turn=turn, message_id="new", text="again")
+    yield cmd.EditQueuedMessage(stage.state.queue[0].message_id if stage.state.queue else "none", "better")
     yield cmd.UnqueueMessage(stage.state.queue[0].message_id if stage.state.queue else "none")
     yield cmd.AbortTurn()
     yield cmd.EndSession("stopped", "person")
@@ -31,7 +32,7 @@ def commands(stage: Stage) -> Iterator[cmd.Command]:
     yield cmd.SetConfig("model", "large")
     yield cmd.UpdateSession(title="Named", labels=("a",))
     yield cmd.DetachAgent("idle_timeout")
-    for clock in ("turn", "silence"):
+    for clock in ("turn_timeout", "turn_limit", "silence"):
         for stop in (True, False):
             yield cmd.ExpireTurnClock(clock, turn, 60, stop)
     yield cmd.PrepareLaunch(
@@ -84,8 +85,10 @@ REFUSALS: list[tuple[Callable[[], Stage], cmd.Command, str]] = [
     (working, cmd.SubmitMessage(message_id="x", text="x"), "turn_active"),
     (idle, cmd.AbortTurn(), "no_turn_active"),
     (idle, cmd.GiveUpTurn(code="internal", message="x"), "no_turn_active"),
-    (attached, cmd.ExpireTurnClock("turn", 1, 60, True), "no_turn_active"),
+    (attached, cmd.ExpireTurnClock("turn_timeout", 1, 60, True), "no_turn_active"),
     (working, cmd.DetachAgent("x"), "turn_active"),
+    (idle, cmd.EditQueuedMessage("x", "better"), "not_found"),
+    (busy, cmd.EditQueuedMessage("x", "better"), "not_found"),
     (idle, cmd.UnqueueMessage("x"), "not_found"),
     (busy, cmd.UnqueueMessage("x"), "not_found"),
     (idle, cmd.AnswerPrompt(prompt_id="x"), "not_found"),
@@ -174,6 +177,24 @@ def test_a_message_that_was_taken_back_is_never_sent() -> None:
     assert (stage.state.phase, stage.turn) == ("idle", 1)
 
 
+def test_a_waiting_message_that_was_edited_is_sent_in_its_place_with_its_new_text() -> None:
+    stage = working()
+    first, second = stage.queue("first"), stage.queue("second")
+    assert types(stage.do(cmd.EditQueuedMessage(first, "better"))) == ["queued_message_edited"]
+    assert [(queued.message_id, queued.text) for queued in stage.state.queue] == [(first, "better"), (second, "second")]
+    sent = next(event for event in stage.finish() if isinstance(event, ev.UserMessage))
+    assert (sent.message_id, sent.text) == (first, "better")
+
+
+def test_waiting_messages_that_would_be_too_long_together_are_not_edited() -> None:
+    stage = working()
+    first, _ = stage.queue("first"), stage.queue("second")
+    with pytest.raises(Refused, match="withdraw another") as refused:
+        stage.do(cmd.EditQueuedMessage(first, "x" * QUEUE_MAX_CHARS))
+    assert refused.value.code == "queue_full"
+    stage.do(cmd.EditQueuedMessage(first, "x" * (QUEUE_MAX_CHARS - len("second"))))
+
+
 def test_another_agent_gets_a_process_of_its_own_and_the_old_one_is_let_go() -> None:
     stage = attached()
     events = stage.do(cmd.SubmitMessage(message_id="x", text="x", agent="beta"))
@@ -218,19 +239,23 @@ def test_an_abort_answers_open_prompts_keeps_the_answer_and_leaves_the_session_u
     ],
 )
 @pytest.mark.parametrize(
-    ("reason", "stop_reason"),
-    [("person", "cancelled"), ("interrupt", "cancelled"), ("turn_timeout", "timed_out"), ("silence", "timed_out")],
+    ("reason", "stop_reason", "codes"),
+    [
+        ("person", "cancelled", []),
+        ("interrupt", "cancelled", []),
+        ("turn_timeout", "timed_out", ["turn_timeout"]),
+        ("turn_limit", "timed_out", ["turn_timeout"]),
+        ("silence", "timed_out", ["silence"]),
+    ],
 )
 def test_a_turn_that_was_asked_to_stop_ends_as_what_asked_says(
-    reason: Any, stop_reason: str, end: Callable[[Stage], list[ev.Event]]
+    reason: Any, stop_reason: str, codes: list[str], end: Callable[[Stage], list[ev.Event]]
 ) -> None:
     stage = working()
     stage.do(cmd.AbortTurn(reason))
     events = end(stage)
     assert last(events, ev.TurnEnd).stop_reason == stop_reason
-    assert [event.code for event in events if isinstance(event, ev.Error)] == (
-        [reason] if stop_reason == "timed_out" else []
-    )
+    assert [event.code for event in events if isinstance(event, ev.Error)] == codes
 
 
 @pytest.mark.parametrize("status", ["completed", "stopped", "timed-out", "failed"])
@@ -251,12 +276,17 @@ def test_an_ended_session_can_still_be_named_and_archived() -> None:
     assert (stage.state.title, stage.state.archived, stage.state.state) == ("Kept", True, "ended")
 
 
-def test_the_turn_clock_stops_the_turn_and_says_so() -> None:
+@pytest.mark.parametrize(
+    ("clock", "what"), [("turn_timeout", "showed no sign of life for"), ("turn_limit", "ran for")], ids=str
+)
+def test_a_turn_clock_stops_the_turn_and_says_which_it_was(clock: Any, what: str) -> None:
     stage = working()
-    events = stage.do(cmd.ExpireTurnClock("turn", 1, 1800, True))
+    events = stage.do(cmd.ExpireTurnClock(clock, 1, 1800, True))
     assert types(events) == ["system", "abort_requested"]
-    assert "30 min" in events[0].message  # type: ignore[attr-defined]
-    assert types(stage.finish("cancelled")) == ["error", "turn_end", "waiting_for_input"]
+    assert f"{what} 30 min" in events[0].message  # type: ignore[attr-defined]
+    events = stage.finish("cancelled")
+    assert types(events) == ["error", "turn_end", "waiting_for_input"]
+    assert what.split(maxsplit=1)[0] in events[0].message  # type: ignore[attr-defined]
 
 
 def test_silence_is_only_reported_unless_it_is_to_stop_the_turn() -> None:
@@ -268,18 +298,18 @@ def test_silence_is_only_reported_unless_it_is_to_stop_the_turn() -> None:
 
 def test_clocks_stand_still_while_a_prompt_waits_and_silence_while_a_tool_runs() -> None:
     stage = asking()
-    for clock in ("turn", "silence"):
+    for clock in ("turn_timeout", "turn_limit", "silence"):
         assert stage.do(cmd.ExpireTurnClock(clock, 1, 60, True)) == []
     stage.do(cmd.AnswerPrompt(prompt_id="p1", option_id="yes"))
     stage.see(ev.ToolUse(turn=1, tool_id="t", name="Bash"))
     assert stage.do(cmd.ExpireTurnClock("silence", 1, 60, True)) == []
-    assert stage.do(cmd.ExpireTurnClock("turn", 1, 60, True)) != []
+    assert stage.do(cmd.ExpireTurnClock("turn_timeout", 1, 60, True)) != []
 
 
 def test_the_clock_of_an_older_turn_does_not_stop_a_newer_one() -> None:
     stage = busy()
     stage.finish()
-    assert stage.do(cmd.ExpireTurnClock("turn", 1, 60, True)) == []
+    assert stage.do(cmd.ExpireTurnClock("turn_timeout", 1, 60, True)) == []
     assert stage.state.phase == "working"
 
 

@@ -1,12 +1,14 @@
 """What came of a tool, as an agent reads it in a transcript."""
 
+import random
 import time
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.core.tool_text import COMPARED_LINES, _marked, diff_text, tool_line, tool_result
+from perdure.core.line_comparison import COMPARED_LINES, compare
+from perdure.core.tool_text import diff_text, tool_line, tool_result
 
 lines = st.lists(st.sampled_from(["a", "b", "c", "", "same"]), max_size=30)
 
@@ -33,7 +35,7 @@ def test_a_diff_has_every_line_that_went_and_every_line_that_came(old: list[str]
 
 @given(st.lists(st.sampled_from("abcdefghij"), max_size=40), st.lists(st.sampled_from("abcdefghij"), max_size=40))
 def test_both_texts_can_be_read_back_from_the_comparison(old: list[str], new: list[str]) -> None:
-    marked = list(_marked(old, new))
+    marked = list(compare(old, new))
     assert [line[1:] for line in marked if line[0] in " -"] == old
     assert [line[1:] for line in marked if line[0] in " +"] == new
 
@@ -47,6 +49,23 @@ def test_two_changes_far_apart_in_a_large_file_are_two_small_groups() -> None:
     first = "@@\n \n line 1\n-line 2\n+import x\n \n line 4\n line 5"
     assert text.startswith(f"--- a.py\n+++ a.py\n{first}\n@@\n")
     assert text.count("\n@@\n") == 2 and text.count("\n-") == 2 and text.count("\n+") == 2, text
+
+
+def test_many_passages_of_lines_that_repeat_cost_no_seconds() -> None:
+    """Each is short enough to be compared, and all of them together would take several seconds."""
+
+    def text(seed: int) -> list[str]:
+        chance = random.Random(seed)
+        passages = ([*chance.choices("ab", k=199), f"anchor {number}"] for number in range(600))
+        return [line for passage in passages for line in passage]
+
+    old, new = text(1), text(2)
+    began = time.process_time()
+    marked = list(compare(old, new))
+    assert time.process_time() - began < 1
+    assert [line[1:] for line in marked if line[0] in " -"] == old
+    assert [line[1:] for line in marked if line[0] in " +"] == new
+    assert sum(line.startswith(" anchor") for line in marked) == 600
 
 
 def test_a_new_file_and_a_small_change_of_a_large_one_are_told_as_people_write_them() -> None:

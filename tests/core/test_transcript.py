@@ -121,6 +121,12 @@ def test_a_command_in_a_folder_is_one_if_the_agent_knows_it() -> None:
         assert (compose("resumed", None, [], message, "Be brief.", commands=known).text == message) is plain
 
 
+def test_a_command_reaches_its_agent_without_the_blanks_before_it() -> None:
+    """Not every agent takes a text for a command that begins with a blank."""
+    assert compose("live", None, [], " \n/compact now ", commands=["compact"]).text == "/compact now "
+    assert compose("live", None, [], " /etc is full", commands=["compact"]).text == " /etc is full"
+
+
 @pytest.mark.parametrize(
     ("title", "told"),
     [("ls", "Bash: ls"), ("Bash: ls", "Bash: ls"), ("Bash ls", "Bash ls"), ("Bash", "Bash"), ("", "Bash"),

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.core.events import PendingPrompt, ToolUpdate, ToolUse
+from perdure.core.events import PendingPrompt, System, ToolUpdate, ToolUse
 from perdure.core.permissions import Rule, answer_by_rule
+from perdure.drivers.acp.tools import KEPT_DIFF_BYTES
 from perdure.drivers.base import AnswerPrompt, CancelTurn, PromptWithdrawn, TurnFinished
 from tests.drivers.acp_peer import OPTIONS, SESSION, Peer, only, tool_call, tool_update
 
@@ -109,7 +110,7 @@ def test_prompt_ids_are_the_same_whenever_the_run_is_the_same() -> None:
 )
 def test_answers_become_outcomes(peer: Peer, answer: dict[str, Any], result: dict[str, Any]) -> None:
     asked = peer.asks_permission(7)
-    assert peer.order(AnswerPrompt(asked.prompt_id, answer)) == []
+    assert [type(one) for one in peer.order(AnswerPrompt(asked.prompt_id, answer))] == [System] * ("reason" in answer)
     assert peer.sent == [{"jsonrpc": "2.0", "id": 7, "result": result}]
     peer.order(AnswerPrompt(asked.prompt_id, answer))
     assert peer.sent == [], "an answer is given once"
@@ -221,3 +222,55 @@ def test_a_form_that_cannot_be_shown_is_cancelled(peer: Peer) -> None:
     params = {"sessionId": SESSION, "mode": "url", "message": "Log in", "url": "https://x.test"}
     assert peer.says({"id": 1, "method": "elicitation/create", "params": params}) == []
     assert peer.sent[0]["result"] == {"action": "cancel"}
+
+
+CHANGE = {"type": "diff", "path": "/srv/a.txt", "oldText": "one", "newText": "two"}
+
+
+@pytest.mark.parametrize("shown_with", ["request", "call", "update"])
+def test_a_permission_carries_the_change_that_its_tool_shows(peer: Peer, shown_with: str) -> None:
+    """gemini and opencode show it with the request; vibe, codex and copilot with the call before it."""
+    change = {"content": [CHANGE]}
+    if shown_with != "request":
+        peer.updates(tool_call("t1", kind="edit", **(change if shown_with == "call" else {})))
+    if shown_with == "update":
+        peer.updates(tool_update("t1", **change))
+    call = {"toolCallId": "t1"} | ({"kind": "edit", **change} if shown_with == "request" else {})
+    asked = peer.asks_permission(0, call)
+    assert asked.diff == [{"path": "/srv/a.txt", "old_text": "one", "new_text": "two"}]
+    assert asked.tool_kind == "edit"
+
+
+def test_a_permission_carries_the_text_that_its_request_shows(peer: Peer) -> None:
+    shown = {"type": "content", "content": {"type": "text", "text": '{"steps": 3}'}}
+    asked = peer.asks_permission(0, {"toolCallId": "t1", "title": "slow", "kind": "other", "content": [shown]})
+    assert (asked.content, asked.tool_kind, asked.diff, asked.input) == ('{"steps": 3}', "other", None, None)
+
+
+def test_a_reason_that_can_not_be_delivered_is_said_to_be_so(peer: Peer) -> None:
+    asked = peer.asks_permission(0, {"toolCallId": "t1", "title": "ls"})
+    seen = peer.order(AnswerPrompt(asked.prompt_id, {"option_id": "no", "reason": "not now"}))
+    assert only(System, seen).code == "reason_not_told" and peer.sent[0]["result"] == selected("no")
+    asked = peer.asks_permission(1, {"toolCallId": "t1"})
+    assert not peer.order(AnswerPrompt(asked.prompt_id, {"option_id": "no"}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"oldText": 7}, {"oldText": ["one"]}, {"newText": None}, {"newText": {}}, {"path": 7}, {"path": None}],
+    ids=str,
+)
+def test_a_change_that_is_not_text_is_not_shown_as_one(peer: Peer, wrong: dict[str, Any]) -> None:
+    asked = peer.asks_permission(1, {"toolCallId": "t1", "title": "Write a", "content": [CHANGE | wrong, CHANGE]})
+    assert asked.diff == [{"path": "/srv/a.txt", "old_text": "one", "new_text": "two"}]
+
+
+def test_changes_of_calls_that_never_end_are_kept_only_up_to_a_limit(peer: Peer) -> None:
+    """All that is kept is stored with every piece of output."""
+    long = CHANGE | {"newText": "x" * (KEPT_DIFF_BYTES // 3)}
+    for number in range(10):
+        peer.updates(tool_call(f"t{number}", title="Write a", content=[long]))
+    assert len(peer.dump) < 2 * KEPT_DIFF_BYTES
+    assert peer.asks_permission(1, {"toolCallId": "t9"}).diff is not None
+    assert peer.asks_permission(2, {"toolCallId": "t8"}).diff is not None
+    assert peer.asks_permission(3, {"toolCallId": "t0"}).diff is None

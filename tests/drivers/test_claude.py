@@ -248,7 +248,9 @@ def test_text_that_begins_with_a_slash_is_no_command_unless_the_agent_lists_it(p
     peer.says(result())
     refused = only(TurnFinished, peer.order(SendPrompt(3, "m3", " /clear")))
     assert (refused.turn, refused.stop_reason, refused.error_code) == (3, "failed", "command_refused")
-    assert not refused.sent
+    picture = {"mime_type": "image/png", "data": "aGk="}
+    alone = only(TurnFinished, peer.order(SendPrompt(4, "m4", "/compact", (picture,))))
+    assert alone.error_code == "command_refused" and not refused.sent and not alone.sent
     assert peer.sent == []
 
 
@@ -375,7 +377,7 @@ def test_an_edit_is_told_with_its_difference(peer: Peer) -> None:
     done = only(
         ToolResult, peer.says(tool_result("t1", "ok", {"filePath": "/srv/site/a.py", "structuredPatch": [hunk]}))
     )
-    assert done.diff == [{"path": "/srv/site/a.py", "old_text": "a\nb", "new_text": "a\nc", "line": 3}]
+    assert done.diff == [{"path": "/srv/site/a.py", "old_text": "a\nb\n", "new_text": "a\nc\n", "line": 3}]
     assert done.locations == [{"path": "/srv/site/a.py"}]
 
 

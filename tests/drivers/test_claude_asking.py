@@ -66,6 +66,22 @@ def test_a_change_of_mode_is_offered_as_what_it_is(peer: Peer) -> None:
     assert answer(peer, prompt, option_id="allow_always")["updatedPermissions"] == [MODE]
 
 
+@pytest.mark.parametrize(
+    ("suggested", "words"),
+    [
+        ([RULE, FOLDER, MODE], ["Bash", "access to /srv/lib"]),
+        ([{**RULE, "rules": [{"toolName": "Bash", "ruleContent": "touch *"}]}], ["Bash(touch *)"]),
+        ([MODE], ["all edits in this session"]),
+        ([{**MODE, "mode": "new"}], ["mode new"]),
+        ([{**FOLDER, "directories": "odd"}], []),
+    ],
+)
+def test_always_says_all_that_it_covers(peer: Peer, suggested: Any, words: list[str]) -> None:
+    prompt = peer.asked(permission_suggestions=suggested)
+    assert prompt.covers == words
+    assert [rule for rule in prompt.always if not rule.startswith("Bash")] == [], "only rules go to a command line"
+
+
 def test_without_a_suggestion_there_is_no_always(peer: Peer) -> None:
     assert [option.kind for option in peer.asked().options] == ["allow_once", "reject_once"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.config import AgentSettings
+from perdure.config import AgentSettings, ConfigError
 from perdure.core.errors import Refused
 from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
 from perdure.runtime.abilities import Abilities
@@ -70,6 +70,69 @@ async def test_claude_is_found_where_its_installers_put_it(make: Make, tmp_path:
     agents = make()
     assert await agents.ready("claude") == Program(str(installed), [])
     assert (state_of(agents), agents.public("claude")["version"]) == ("ready", "2.1.197")
+
+
+# Sections that leave things out -----------------------------------------------------------------------------------
+
+
+async def test_a_section_with_only_an_environment_keeps_the_search_for_claude(make: Make, tmp_path: Path) -> None:
+    installed = claude(tmp_path / "home/.claude/local/claude")
+    agents = make(claude={"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}})
+    assert await agents.ready("claude") == Program(str(installed), [])
+    assert (agents.settings("claude").driver, agents.default()) == ("claude", "claude")
+    assert agents.environment("claude")["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:9"
+
+
+async def test_a_section_with_only_a_command_keeps_the_driver_and_looks_nowhere_else(
+    make: Make, tmp_path: Path
+) -> None:
+    claude(tmp_path / "home/.local/bin/claude")
+    agents = make(claude={"command": ["~/bin/claude"]})
+    assert state_of(agents) == "missing"
+    installed = claude(tmp_path / "home/bin/claude")
+    assert await agents.ready("claude") == Program(str(installed), [])
+    assert agents.settings("claude").driver == "claude"
+
+
+@pytest.mark.parametrize("place", [".local/bin/claude", ".claude/local/claude", ".npm-global/bin/claude"])
+@pytest.mark.parametrize("name", ["claude", "mine"])
+async def test_the_bare_name_is_found_as_the_built_in_search_finds_it(
+    make: Make, tmp_path: Path, place: str, name: str
+) -> None:
+    installed = claude(tmp_path / "home" / place)
+    agents = make(**{name: {"driver": "claude-stream", "command": ["claude", "--verbose"]}})
+    assert await agents.ready(name) == Program(str(installed), ["--verbose"])
+
+
+def test_what_a_section_leaves_out_is_what_is_known_of_the_agent(make: Make, bin_path: Path) -> None:
+    agents = make(
+        rehearsal={"env": {"MORE": "1"}},
+        codex={"env": {"OPENAI_API_KEY": "k"}},
+        copilot={"shared": True, "env": {"A": "b"}},
+    )
+    rehearsal, codex, copilot = (agents.settings(name) for name in ("rehearsal", "codex", "copilot"))
+    assert (rehearsal.driver, rehearsal.command[-1], rehearsal.env["MORE"]) == ("acp", "--acp", "1")
+    assert "PERDURE_REHEARSAL_DIR" in rehearsal.env
+    assert (codex.driver, codex.mode, codex.command[:2]) == ("acp", "read-only", ["npx", "-y"])
+    assert copilot.shared and copilot.env == {"COPILOT_AUTO_UPDATE": "false", "A": "b"}
+    program(bin_path / "codex-acp", "exit 1")
+    assert make(codex={"mode": "auto"}).settings("codex").command == ["codex-acp"]
+
+
+def test_a_section_with_driver_and_command_is_taken_as_it_is(make: Make) -> None:
+    codex = make(codex={"driver": "acp", "command": ["codex-acp"]}).settings("codex")
+    assert (codex.mode, codex.env, codex.fallbacks) == (None, {}, [])
+
+
+@pytest.mark.parametrize(
+    ("section", "missing"),
+    [({"env": {"A": "b"}}, "driver"), ({"driver": "acp"}, "command"), ({"command": ["x"]}, "driver")],
+)
+def test_an_unknown_agent_that_leaves_something_out_is_named(make: Make, section: dict[str, Any], missing: str) -> None:
+    with pytest.raises(ConfigError, match=rf"perdure\.toml: agents\.mine\.{missing} is missing\."):
+        make(mine=section)
+    with pytest.raises(ConfigError, match=r"agents\.claude: shared is only for agents with driver acp"):
+        make(claude={"shared": True})
 
 
 async def test_a_configured_home_is_the_one_that_a_tilde_means(make: Make, tmp_path: Path) -> None:

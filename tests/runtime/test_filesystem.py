@@ -1,11 +1,18 @@
-"""Which file system a directory is on, as the system's table says."""
+"""Which file system a directory is on, as the system's table says; and when two paths are the same directory."""
 
 from pathlib import Path
 
 import pytest
 
 from perdure.runtime import filesystem
-from perdure.runtime.filesystem import NETWORK_FILE_SYSTEMS, file_system
+from perdure.runtime.filesystem import (
+    NETWORK_FILE_SYSTEMS,
+    UNKNOWN_BOOT,
+    boot_id,
+    directory_identity,
+    file_system,
+    is_within,
+)
 
 
 def test_the_longest_mount_point_names_the_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +34,34 @@ def test_the_longest_mount_point_names_the_file_system(tmp_path: Path, monkeypat
 def test_a_system_that_does_not_say_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filesystem, "MOUNTS", tmp_path / "none")
     assert file_system(tmp_path) == ""
+
+
+def test_a_directory_has_one_identity_under_all_its_names(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "link").symlink_to("one")
+    (tmp_path / "other").mkdir()
+    one, link, other = (directory_identity(str(tmp_path / name)) for name in ("one", "link", "other"))
+    assert one == link != other
+    (tmp_path / "one").rename(tmp_path / "moved")
+    assert directory_identity(str(tmp_path / "moved")) == one
+
+
+def test_the_same_inode_of_another_machine_is_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = directory_identity(str(tmp_path))
+    (tmp_path / "boot").write_text("another\n")
+    monkeypatch.setattr(filesystem, "BOOT_ID", tmp_path / "boot")
+    assert directory_identity(str(tmp_path)) != here
+    monkeypatch.setattr(filesystem, "BOOT_ID", tmp_path / "none")
+    assert boot_id() == UNKNOWN_BOOT
+
+
+def test_what_is_no_directory_has_no_identity(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert [directory_identity(path) for path in (str(tmp_path / "none"), str(tmp_path / "file"), "a\0b")] == [None] * 3
+
+
+def test_a_path_is_within_itself_and_what_is_above_it_but_not_beside_it() -> None:
+    assert is_within("/a/b", "/a/b") and is_within("/a/b", "/a") and is_within("/a", "/")
+    assert not is_within("/a/bc", "/a/b") and not is_within("/a", "/a/b")

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ import msgspec
 import pytest
 
 from perdure.config import Config
+from perdure.core import commands as cmd
+from perdure.core.session import decide
 from perdure.core.state import Session
-from perdure.runtime import processes
+from perdure.runtime import processes, starting
+from perdure.runtime.abilities import Abilities
 from perdure.runtime.agents import Agents
 from perdure.runtime.attachment import Attachment
 from perdure.runtime.host import Host
@@ -127,6 +131,66 @@ async def test_a_session_whose_clock_fails_does_not_stop_the_clocks_of_others(se
     began, broken.state.turn.started_at = broken.state.turn.started_at, "at no time"
     await until_over(sessions, other.state.id)
     broken.state.turn.started_at = began
+
+
+async def test_a_command_that_is_known_from_another_session_is_sent_without_instructions_before_it(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own agent has not started yet, and so has not named its commands."""
+    sessions.agents.abilities["rehearsal"] = Abilities(commands=[{"name": "/nested/review"}])
+    journal, _ = await sessions.create(Opening(agent="rehearsal"), Outgoing(text="/nested/review it"))
+    orders = sessions.host.orders(journal)
+    monkeypatch.setattr(orders, "_instructions", lambda _: "Be brief.")
+    assert (await orders.prompt()).text == "/nested/review it"
+    await until_over(sessions, journal.state.id)
+
+
+async def test_a_message_that_comes_as_a_turn_ends_before_its_agent_starts_is_worked_on(
+    sessions: Sessions, store: HeldStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, _ = await sessions.create(Opening(agent="rehearsal"))
+    session_id, tasks = journal.state.id, list[asyncio.Task[Any]]()
+
+    async def end_turn(host: Host, journal: Journal) -> None:
+        """The turn ends while the agent's start is planned, and while that is stored the next message comes."""
+        if tasks:
+            return
+        command = cmd.GiveUpTurn(code="command_refused", message="It can't be sent.")
+        store.going.clear()
+        store.asked.clear()
+        ending = asyncio.create_task(journal.record(lambda state: decide(state, command, host.world(state))))
+        await store.asked.wait()
+        tasks.append(asyncio.create_task(sessions.send(session_id, Outgoing(text="say two"))))
+        while not journal._lock._waiters:  # noqa: ASYNC110  nothing tells that a lock is waited for
+            await asyncio.sleep(0)
+        store.going.set()
+        await ending
+
+    monkeypatch.setattr(starting, "_give_up_shared", end_turn)
+    await sessions.send(session_id, Outgoing(text="say one"))
+    await until(sessions, session_id, lambda state: state.phase == "idle" and state.last_turn == 2)
+    assert journal.state.turn is not None and journal.state.turn.stop_reason == "end_turn"
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.full
+async def test_nobody_waits_while_the_processes_of_a_tool_are_looked_at(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, others_went_on = asyncio.get_running_loop(), threading.Event()
+    looked: asyncio.Future[bool] = loop.create_future()
+
+    def look(pid: int) -> float:
+        loop.call_soon_threadsafe(others_went_on.set)
+        in_time = others_went_on.wait(1)
+        loop.call_soon_threadsafe(lambda: None if looked.done() else looked.set_result(in_time))
+        return 0.0
+
+    monkeypatch.setattr(processes, "tree_cpu_s", look)
+    opening = Opening(agent="rehearsal", limits={"turn_timeout_s": 5})
+    await sessions.create(opening, Outgoing(text="delegate reviewer hang"))
+    async with asyncio.timeout(WAIT_S):
+        assert await looked
 
 
 async def test_a_process_that_no_goodbye_can_be_written_to_is_ended(

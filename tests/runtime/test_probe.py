@@ -25,6 +25,29 @@ async def test_an_old_version_is_too_old_and_stays_so(tmp_path: Path) -> None:
     assert found.reason == "Version 1.0.128 is too old; 2.0.0 or newer is needed."
 
 
+CLAUDES_OPTIONS = "echo '-p, --print'; echo '--output-format'; echo '-r, --resume'"
+
+
+@pytest.mark.parametrize(
+    ("told", "shown", "state"),
+    [
+        ("0.4.2 (Open Fork)", "true", "ready"),
+        ("openfork v0.4.2", "true", "ready"),
+        ("0.4.2", CLAUDES_OPTIONS, "ready"),
+        ("0.4.2", "true", "too_old"),
+        ("0.4.2 (Claude Code)", CLAUDES_OPTIONS, "too_old"),
+        ("1.0.128 (Claude Code)", CLAUDES_OPTIONS, "too_old"),
+        ("2.1.197 (Claude Code)", CLAUDES_OPTIONS, "ready"),
+    ],
+)
+async def test_a_fork_is_not_too_old_by_its_own_numbers_but_claude_is(
+    tmp_path: Path, told: str, shown: str, state: str
+) -> None:
+    body = f'case "$1" in --version) echo "{told}";; --help) {shown};; esac'
+    found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT, OLDEST_CLAUDE)
+    assert (found.state, (found.version or "-") in told) == (state, True)
+
+
 @pytest.mark.parametrize(
     ("shown", "able"),
     [

@@ -184,8 +184,30 @@ async def test_a_tree_is_described_parents_first_with_its_memory(start: Start, l
     assert await processes.end_marked([launch_id], 1) == []
 
 
+BURN = "import time\nwhile time.process_time() < 0.3: pass\n"
+
+
+async def test_the_processor_time_of_a_tree_holds_that_of_children_that_have_ended(
+    start: Start, launch_id: str
+) -> None:
+    code = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {BURN!r}]); " + READY + "time.sleep(600)"
+    process = await start(code, launch_id)
+    # The kernel shows whole ticks of each process, so a little of what was used may be missing.
+    assert 0.25 <= processes.tree_cpu_s(process.pid) < 10
+    assert await processes.end_marked([launch_id], 1) == []
+
+
+@pytest.mark.parametrize(
+    ("used", "cpu_s"),
+    [("00:00:00", 0), ("01:02:03", 3723), ("2-00:00:01", 172_801), ("0:01.50", 1.5), ("62:03.25", 3723.25)],
+)
+def test_the_processor_time_is_read_as_each_ps_writes_it(used: str, cpu_s: float) -> None:
+    assert processes._seconds_of(used) == cpu_s
+
+
 def test_the_tree_of_nobody_is_empty() -> None:
     assert processes.describe_tree(2**22 + 1) == []
+    assert processes.tree_cpu_s(2**22 + 1) == 0
     assert processes.tree_rss_bytes(2**22 + 1) == 0
 
 

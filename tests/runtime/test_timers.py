@@ -1,11 +1,23 @@
 """When clocks fire: time served, ages of stored moments, and what a wall clock that is set changes (nothing)."""
 
+import msgspec
 import pytest
 
 from perdure.config import Limits, merged
 from perdure.core.clock import seconds, stamp
+from perdure.core.events import AssistantText, System, ToolUpdate, Usage
 from perdure.core.state import Attached, Queued, Session
-from perdure.runtime.timers import STEP_MAX_S, Ages, Stopwatch, Timer, timers
+from perdure.runtime.timers import (
+    MEASURES_PER_TIMEOUT,
+    STEP_MAX_S,
+    WORKING_SHARE,
+    Ages,
+    Effort,
+    Stopwatch,
+    Timer,
+    is_sign_of_life,
+    timers,
+)
 
 START_S = 1_800_000_000.0
 HOUR_S = 3600.0
@@ -95,3 +107,53 @@ def test_a_stopwatch_counts_while_it_is_looked_at() -> None:
     assert watch.look(1, 112.0) == 2
     assert watch.look(1, 112.0 + HOUR_S) == 2 + STEP_MAX_S
     assert watch.look(2, 113.0 + HOUR_S) == 0
+
+
+def test_everything_that_an_agent_shows_is_a_sign_of_life_but_that_a_tool_still_runs() -> None:
+    still = ToolUpdate(turn=1, tool_id="t", status="in_progress")
+    assert not is_sign_of_life(still)
+    for news in ({"content": "a line"}, {"title": "npm test"}, {"input": {"command": "ls"}}, {"is_error": True}):
+        assert is_sign_of_life(msgspec.structs.replace(still, **news))
+    for shown in (
+        AssistantText(turn=1, block=1, delta="x"),
+        Usage(turn=1, output_tokens=1),
+        System(turn=1, code="api_retry", message="Again."),
+    ):
+        assert is_sign_of_life(shown)
+
+
+WINDOW_S = 1800.0 / MEASURES_PER_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("share", "works"), [(0.0, False), (0.9 * WORKING_SHARE, False), (1.1 * WORKING_SHARE, True), (2.0, True)]
+)
+def test_a_tool_works_if_its_processes_use_the_processor(share: float, works: bool) -> None:
+    effort = Effort()
+    # What was used before the tool began is not its own.
+    assert not effort.measured(100.0, 1800.0, 5000.0)
+    for count in range(1, 9):
+        now = 100.0 + count * WINDOW_S
+        assert effort.measured(now, 1800.0, 5000.0 + share * count * WINDOW_S) is works
+
+
+def test_a_tool_is_measured_some_times_before_its_turn_would_be_stopped() -> None:
+    effort, measured = Effort(), 0
+    for second in range(1800):
+        if effort.is_due("tool", float(second), 1800.0):
+            effort.measured(float(second), 1800.0, 0.0)
+            measured += 1
+    assert measured == MEASURES_PER_TIMEOUT - 1
+
+
+def test_tools_that_soon_end_are_never_measured() -> None:
+    """Each measure reads the whole process table, and a busy server sees several new tools each second."""
+    effort = Effort()
+    assert not any(effort.is_due(f"tool {second // 60}", float(second), 1800.0) for second in range(1800))
+
+
+def test_processes_that_ended_and_took_their_time_along_are_no_work() -> None:
+    effort = Effort()
+    effort.measured(0.0, 1800.0, 5000.0)
+    assert not effort.measured(WINDOW_S, 1800.0, 10.0)
+    assert not effort.measured(2 * WINDOW_S, 1800.0, 11.0)

@@ -40,6 +40,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_every_address(host: str) -> bool:
+    """Whether this means every address of the machine, as 0.0.0.0 does."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 def is_origin(text: str) -> bool:
     """Whether this is an origin as a browser writes it: scheme, host, and the port where it is not the usual one."""
     try:

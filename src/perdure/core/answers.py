@@ -33,7 +33,7 @@ def read_answer(prompt: ev.PendingPrompt, command: cmd.AnswerPrompt) -> tuple[An
                 answer["interrupt"] = True
             return ("allowed" if option.kind.startswith("allow") else "denied"), answer
     names = ", ".join(option.option_id for option in prompt.options)
-    raise Refused("invalid", f"option_id must be one of: {names}.")
+    raise Refused("invalid", f"option_id must be one of: {names}.", fields=["option_id"])
 
 
 def check_choice(state: Session, config_id: str, value: Any) -> None:
@@ -49,10 +49,12 @@ def check_choice(state: Session, config_id: str, value: Any) -> None:
     if config_id == "model" and prefix and isinstance(value, str) and prefix in value:
         return
     if config_id in REPORTED or (allowed and config_id not in allowed):
-        raise Refused("invalid", f"config_id must be one of: {', '.join(allowed) or 'model, mode'}.")
+        raise Refused(
+            "invalid", f"config_id must be one of: {', '.join(allowed) or 'model, mode'}.", fields=["config_id"]
+        )
     values = allowed.get(config_id)
     if values and value not in values:
-        raise Refused("invalid", f"value must be one of: {', '.join(map(str, values))}.")
+        raise Refused("invalid", f"value must be one of: {', '.join(map(str, values))}.", fields=["value"])
 
 
 def _values(option: dict[str, Any]) -> list[Any]:

@@ -70,6 +70,13 @@ class RetryTurn(Struct, frozen=True, kw_only=True):
     revision: int | None = None
 
 
+class EditQueuedMessage(Struct, frozen=True):
+    """Give a message that waits another text; its place in the queue stays."""
+
+    message_id: str
+    text: str
+
+
 class UnqueueMessage(Struct, frozen=True):
     """Take back a message that waits."""
 
@@ -79,7 +86,7 @@ class UnqueueMessage(Struct, frozen=True):
 class AbortTurn(Struct, frozen=True):
     """Interrupt the running turn. Again: nothing more happens."""
 
-    reason: Literal["person", "interrupt", "turn_timeout", "silence"] = "person"
+    reason: Literal["person", "interrupt", "turn_timeout", "turn_limit", "silence"] = "person"
 
 
 class EndSession(Struct, frozen=True):
@@ -124,9 +131,9 @@ class DetachAgent(Struct, frozen=True):
 
 
 class ExpireTurnClock(Struct, frozen=True):
-    """`turn` ran for too long, or was silent for too long."""
+    """A turn showed no sign of life for too long, ran for too long, or was silent for too long."""
 
-    clock: Literal["turn", "silence"]
+    clock: Literal["turn_timeout", "turn_limit", "silence"]
     turn: int
     limit_s: float
     abort: bool
@@ -169,6 +176,7 @@ Command = (
     | EditMessage
     | Rewind
     | RetryTurn
+    | EditQueuedMessage
     | UnqueueMessage
     | AbortTurn
     | EndSession

@@ -67,6 +67,8 @@ class TurnStart(Event, tag="turn_start"):
     """How many turns it is told besides the message, because its own session does not hold them."""
     replayed: int = 0
     """How many turns were replayed to a `fresh` one, which are all that its agent is given."""
+    slash_command: str = ""
+    """The agent's slash command that the message calls, without its slash."""
 
 
 class AssistantText(Event, tag="assistant_text", gc=False):
@@ -221,6 +223,14 @@ class PendingPrompt(Event, tag="pending_prompt"):
     questions: list[Question] = []
     always: list[str] = []
     """What "always" stands for, in the agent's own words; empty if it is just this request."""
+    tool_kind: str = ""
+    """`edit`, `execute` and so on, as of a tool; empty if the agent does not say."""
+    diff: list[dict[str, Any]] | None = None
+    """What an edit would change, as of a tool's result, with a `line` if the file was read, else maybe `overwrites`."""
+    content: str | None = None
+    """What the agent shows with its request."""
+    covers: list[str] = []
+    """What "always" would allow, for people to read; empty if the option's name says it."""
 
 
 class PromptResolved(Event, tag="prompt_resolved"):
@@ -247,6 +257,13 @@ class MessageQueued(Event, tag="message_queued"):
     attachments: list[dict[str, Any]] = []
 
 
+class QueuedMessageEdited(Event, tag="queued_message_edited"):
+    """A waiting message has another text. Its place in the queue and its files stay."""
+
+    message_id: str
+    text: str
+
+
 class MessageUnqueued(Event, tag="message_unqueued"):
     """A message waits no longer: it is sent now, was taken back, or the session ended."""
 
@@ -258,7 +275,7 @@ class MessageUnqueued(Event, tag="message_unqueued"):
 class AbortRequested(Event, tag="abort_requested"):
     """The turn is to be interrupted; it ends when the agent says so, or is made to."""
 
-    reason: Literal["person", "interrupt", "turn_timeout", "silence", "stop"]
+    reason: Literal["person", "interrupt", "turn_timeout", "turn_limit", "silence", "stop"]
 
 
 class SessionUpdated(Event, tag="session_updated"):
@@ -398,9 +415,9 @@ class Error(Event, tag="error"):
 AnyEvent = (
     SessionCreated | UserMessage | TurnStart | AssistantText | AssistantThinking | ToolUse | ToolUpdate | ToolResult |
     Image | Plan | Usage | TurnEnd | WaitingForInput | SessionEnd | PendingPrompt | PromptResolved | MessageQueued |
-    MessageUnqueued | AbortRequested | SessionUpdated | Title | Config | AgentLaunched | AgentAttached | AgentDetached
-    | ContextFallback | DriverFallback | HistoryChanged | HistoryShortened | WaitingUntil | System | Unrecognised |
-    Error
+    QueuedMessageEdited | MessageUnqueued | AbortRequested | SessionUpdated | Title | Config | AgentLaunched |
+    AgentAttached | AgentDetached | ContextFallback | DriverFallback | HistoryChanged | HistoryShortened |
+    WaitingUntil | System | Unrecognised | Error
 )
 # fmt: on
 

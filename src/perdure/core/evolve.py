@@ -9,16 +9,17 @@ from typing import Any
 import msgspec
 
 from perdure.core import events as ev
+from perdure.core import queue
 from perdure.core.clock import ms_between
 from perdure.core.permissions import Rule, remembered
 from perdure.core.scope import cut, turns_of
 from perdure.core.slots import SLOTS_FULL
-from perdure.core.state import Attached, Binding, Queued, Session, Span, Turn
+from perdure.core.state import Attached, Binding, Session, Span, Turn
 
 RESOLVED_PROMPTS_KEPT = 100
 POISONED_KEPT = 100
 REMEMBERED_KEPT = 200
-CHOICES = ("model", "mode", "config", "models", "modes", "config_options")
+CHOICES = ("model", "mode", "config", "models", "modes", "config_options", "commands")
 TOTALS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd")
 
 
@@ -88,6 +89,7 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
         model=None if event.taken_over else state.model,
         catch_up=event.catch_up,
         replayed=event.replayed,
+        slash_command=event.slash_command,
         scope=event.scope,
         seen=event.seen,
         origin=event.origin,
@@ -98,7 +100,7 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
 def _switch_agent(state: Session, agent: str) -> None:
     """What was chosen for one agent means nothing to another; it is there again when the session comes back to it."""
     state.choices[state.agent] = {name: getattr(state, name) for name in CHOICES}
-    chosen = {**dict.fromkeys(CHOICES), "config": {}, **state.choices.pop(agent, {})}
+    chosen = {**dict.fromkeys(CHOICES), "config": {}, "commands": [], **state.choices.pop(agent, {})}
     for name, value in chosen.items():
         setattr(state, name, value)
     state.agent = agent
@@ -240,23 +242,13 @@ def _remember(state: Session, prompt: ev.PendingPrompt, kind: str) -> None:
 
 
 def _message_queued(state: Session, event: ev.MessageQueued) -> None:
-    queued = Queued(
-        message_id=event.message_id,
-        text=event.text,
-        agent=event.agent,
-        fresh=event.fresh,
-        attachments=event.attachments,
-        queued_at=event.at,
-        first=event.first,
-    )
-    # Those that interrupt go before those that wait, in their own order.
-    ahead = sum(waiting.first for waiting in state.queue) if event.first else len(state.queue)
-    state.queue.insert(ahead, queued)
+    queue.add(state, event)
     _active(state, event)
 
 
-def _message_unqueued(state: Session, event: ev.MessageUnqueued) -> None:
-    state.queue = [queued for queued in state.queue if queued.message_id != event.message_id]
+def _queued_message_edited(state: Session, event: ev.QueuedMessageEdited) -> None:
+    queue.edit(state, event)
+    _active(state, event)
 
 
 def _abort_requested(state: Session, event: ev.AbortRequested) -> None:
@@ -429,7 +421,8 @@ _CHANGES: dict[type[ev.Event], Callable[[Session, Any], None]] = {
     ev.PendingPrompt: _pending_prompt,
     ev.PromptResolved: _prompt_resolved,
     ev.MessageQueued: _message_queued,
-    ev.MessageUnqueued: _message_unqueued,
+    ev.QueuedMessageEdited: _queued_message_edited,
+    ev.MessageUnqueued: queue.remove,
     ev.AbortRequested: _abort_requested,
     ev.SessionUpdated: _session_updated,
     ev.Title: _title,

@@ -59,7 +59,7 @@ def retry_turn(decision: Decision, command: cmd.RetryTurn) -> None:
         fresh=True,
         attachments=list(command.attachments),
     )
-    start_turn(decision, message)
+    start_turn(decision, message, is_retry=True)
 
 
 def _drop(decision: Decision, turn: int, change: Literal["rewind", "retry"], revision: int | None) -> None:

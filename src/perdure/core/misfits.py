@@ -4,6 +4,7 @@ Above: whoever decodes what others wrote (bodies, files, settings, arguments). B
 of its types; one that is not known here is given as it is.
 """
 
+import copy
 import re
 from typing import Any
 
@@ -19,6 +20,8 @@ _WORDS = {
     "object": "an object",
     "null": "null",
 }
+ENTRY = "[...]"
+"""How msgspec writes the key of a dictionary's entry."""
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<field>.+)`$")
 _EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]+)`(?P<bounds>[^,`]*)(?:, got `(?P<given>[^`]+)`)?$")
@@ -26,11 +29,12 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.+)`$")
 _CHOICE = re.compile(r"Invalid enum value (?P<given>.+)$", re.DOTALL)
 
 
-def what_is_wrong(error: msgspec.ValidationError, kind: Any) -> str:
-    """A clause without its full stop: "turn must be a whole number, not text"."""
-    found = _PLACE.match(str(error))
-    assert found is not None
-    what, path = found["what"], (found["path"] or "$").removeprefix("$").removeprefix(".")
+def what_is_wrong(error: msgspec.ValidationError, kind: Any, value: Any = None) -> str:
+    """A clause without its full stop: "turn must be a whole number, not text". `value` is what was to be converted, if
+    it is at hand: msgspec does not say which entry of a dictionary is wrong."""
+    what, path = _parts(error)
+    if value is not None:
+        path = _named(path, str(error), kind, value)
     if missing := _MISSING.match(what):
         return f"{'.'.join(filter(None, (path, missing['field'])))} is missing"
     if unknown := _UNKNOWN.match(what):
@@ -43,6 +47,61 @@ def what_is_wrong(error: msgspec.ValidationError, kind: Any) -> str:
         allowed = _choices(inspect.type_info(kind), [part for part in re.split(r"\.|\[.*?\]", path) if part])
         return f"{place} can't be {choice['given']}" + (f": use {_one_of(allowed)}" if allowed else "")
     return f"{place}: {what}"
+
+
+def field_of(error: msgspec.ValidationError) -> str:
+    """The field that is wrong, as a path; empty if it is the value as a whole."""
+    what, path = _parts(error)
+    named = _MISSING.match(what) or _UNKNOWN.match(what)
+    return ".".join(filter(None, (path, named["field"] if named else "")))
+
+
+def _parts(error: msgspec.ValidationError) -> tuple[str, str]:
+    found = _PLACE.match(str(error))
+    assert found is not None
+    return found["what"], (found["path"] or "$").removeprefix("$").removeprefix(".")
+
+
+def _named(path: str, error: str, kind: Any, value: Any) -> str:
+    """The path with the key of each entry in place of `[...]`: that of the one that alone leads to the same error."""
+    done = ""
+    while ENTRY in path:
+        before, _, rest = path.partition(ENTRY)
+        done += before
+        try:
+            table = _at(value, done)
+            key = next(key for key in table if _error_of(_with_only(value, done, key), kind) == error)
+        except (LookupError, TypeError, StopIteration):
+            return done + ENTRY + rest
+        done, path = f"{done}.{key}", rest
+    return done + path
+
+
+def _steps(path: str) -> list[str | int]:
+    return [int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", path) if step]
+
+
+def _at(value: Any, path: str) -> Any:
+    for step in _steps(path):
+        value = value[step]
+    return value
+
+
+def _with_only(value: Any, path: str, key: str) -> Any:
+    """A copy in which the dictionary at the path has this entry alone."""
+    copied = copy.deepcopy(value)
+    table = _at(copied, path)
+    for other in [other for other in table if other != key]:
+        del table[other]
+    return copied
+
+
+def _error_of(value: Any, kind: Any) -> str | None:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return None
 
 
 def _words(types: str) -> str:

@@ -17,7 +17,7 @@ from perdure.core.permissions import DENY_ALL, answer_again, answer_by_rule
 from perdure.core.scope import view
 from perdure.core.state import Attached, Session, Turn
 from perdure.core.transcript_text import is_framing
-from perdure.core.turns import close_prompts, continue_queue, detach, finish_turn, shortened, tool_over
+from perdure.core.turns import close_prompts, continue_queue, detach, finish_turn, shortened, start_over, tool_over
 
 CONTENT = (
     ev.AssistantText,
@@ -185,7 +185,7 @@ def _resume_refused(decision: Decision, fact: ob.ResumeRefused) -> None:
             close_prompts(decision, "withdrawn")
         else:
             detach(decision, "resume_refused")
-        decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=fact.reason, poisoned=True))
+        start_over(decision, ev.ContextFallback(turn=state.turn.turn, reason=fact.reason, poisoned=True))
     else:
         _start_failed(decision, ob.StartFailed("resume_refused", fact.reason))
 
@@ -217,7 +217,7 @@ def _start_failed(decision: Decision, fact: ob.StartFailed) -> None:
     error = ev.Error(code=fact.code, message=fact.message, detail=fact.detail)
     detach(decision, fact.code)
     if fact.passing and state.turn is not None and _may_start_over(state):
-        decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=f"{fact.code}: {fact.message}"))
+        start_over(decision, ev.ContextFallback(turn=state.turn.turn, reason=f"{fact.code}: {fact.message}"))
     elif state.working:
         finish_turn(decision, "failed", error=error)
         continue_queue(decision)
@@ -331,9 +331,8 @@ def _exited(decision: Decision, fact: ob.AgentExited) -> None:
             detach(decision, "exited")
             _other_driver(decision, attached, fact)
             refused = resuming and fact.how == "exited" and fact.signal is None
-            decision.emit(
-                ev.ContextFallback(turn=turn.turn, reason=f"agent_gone: {exit_words(fact)}", poisoned=refused)
-            )
+            reason = f"agent_gone: {exit_words(fact)}"
+            start_over(decision, ev.ContextFallback(turn=turn.turn, reason=reason, poisoned=refused))
             return
     if state.working and turn is not None:
         error = ev.Error(

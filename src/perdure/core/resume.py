@@ -22,6 +22,8 @@ class AgentFacts(Struct, frozen=True, kw_only=True):
     shares: bool = False
     """Its process serves several sessions."""
     resume: Literal["auto", "never"] = "auto"
+    commands: tuple[str, ...] | None = None
+    """The slash commands that it was last seen with, in any session; None if it has not run yet."""
 
 
 class Plan(Struct, frozen=True):

@@ -12,6 +12,8 @@ agents come in as values. `decide` answers commands (and may refuse), observe.py
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.answers import check_choice, read_answer
@@ -20,7 +22,16 @@ from perdure.core.errors import Refused
 from perdure.core.evolve import created
 from perdure.core.history import edit_message, retry_turn, rewind
 from perdure.core.state import Queued, Session
-from perdure.core.turns import abort, continue_queue, detach, finish_turn, shortened, start_turn
+from perdure.core.turns import (
+    abort,
+    check_queued,
+    continue_queue,
+    detach,
+    finish_turn,
+    shortened,
+    start_over,
+    start_turn,
+)
 from perdure.core.view import public_session
 
 QUEUE_MAX = 100
@@ -32,6 +43,7 @@ ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     "EditMessage": {"idle": ("idle",)},
     "Rewind": {"idle": ("idle",)},
     "RetryTurn": {"idle": ("working",)},
+    "EditQueuedMessage": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
     "UnqueueMessage": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
     "AbortTurn": {"idle": ("idle", "working"), "working": ("aborting",), "aborting": ("aborting",)},
     "EndSession": {"idle": ("ended",), "working": ("ended",), "aborting": ("ended",)},
@@ -41,7 +53,7 @@ ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     "DetachAgent": {"idle": ("idle",)},
     "ExpireTurnClock": {"working": ("working", "aborting")},
     "PrepareLaunch": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
-    "BeginAnew": {"working": ("working",), "aborting": ("aborting",)},
+    "BeginAnew": {"working": ("working", "idle"), "aborting": ("aborting",)},
     "EndWait": {"idle": ("idle", "working")},
     "GiveUpTurn": {"working": ("idle", "working", "ended"), "aborting": ("idle", "working", "ended")},
 }
@@ -112,6 +124,7 @@ def _submit(decision: Decision, command: cmd.SubmitMessage) -> None:
         raise busy(state)
     if len(state.queue) >= QUEUE_MAX or sum(len(queued.text) for queued in state.queue) > QUEUE_MAX_CHARS:
         raise Refused("queue_full", "Too many messages wait already. Take some back, or wait until they are sent.")
+    check_queued(decision, message)
     first = command.when_busy == "interrupt"
     decision.emit(
         ev.MessageQueued(
@@ -125,6 +138,17 @@ def _submit(decision: Decision, command: cmd.SubmitMessage) -> None:
     )
     if first:
         abort(decision, "interrupt")
+
+
+def _edit_queued(decision: Decision, command: cmd.EditQueuedMessage) -> None:
+    queue = decision.state.queue
+    found = next((queued for queued in queue if queued.message_id == command.message_id), None)
+    if found is None:
+        raise _no_such_message()
+    if sum(len(queued.text) for queued in queue) - len(found.text) + len(command.text) > QUEUE_MAX_CHARS:
+        raise Refused("queue_full", "The waiting messages are too long together. Shorten it, or withdraw another one.")
+    check_queued(decision, msgspec.structs.replace(found, text=command.text))
+    decision.emit(ev.QueuedMessageEdited(message_id=command.message_id, text=command.text))
 
 
 def _unqueue(decision: Decision, command: cmd.UnqueueMessage) -> None:
@@ -184,11 +208,11 @@ def _expire_turn_clock(decision: Decision, command: cmd.ExpireTurnClock) -> None
     if command.clock == "silence" and turn.open_tools:
         return
     limit = f"{command.limit_s:g} s" if command.limit_s < 120 else f"{command.limit_s / 60:g} min"
-    if command.clock == "turn":
-        decision.emit(
-            ev.System(turn=turn.turn, code="turn_timeout", message=f"The turn ran for {limit} and is being stopped.")
-        )
-        abort(decision, "turn_timeout")
+    if command.clock != "silence":
+        what = f"ran for {limit}" if command.clock == "turn_limit" else f"showed no sign of life for {limit}"
+        message = f"The turn {what} and is being stopped."
+        decision.emit(ev.System(turn=turn.turn, code="turn_timeout", message=message))
+        abort(decision, command.clock)
         return
     what = "It is being stopped." if command.abort else "It goes on; abort it if it is stuck."
     decision.emit(ev.System(turn=turn.turn, code="silence", message=f"The agent was silent for {limit}. {what}"))
@@ -219,7 +243,7 @@ def _prepare_launch(decision: Decision, command: cmd.PrepareLaunch) -> None:
 def _begin_anew(decision: Decision, command: cmd.BeginAnew) -> None:
     state = decision.state
     if state.turn is not None and state.turn.context == "resumed" and state.attached is None:
-        decision.emit(ev.ContextFallback(turn=state.turn.turn, reason=command.reason, tried=False))
+        start_over(decision, ev.ContextFallback(turn=state.turn.turn, reason=command.reason, tried=False))
 
 
 def _give_up_turn(decision: Decision, command: cmd.GiveUpTurn) -> None:
@@ -278,6 +302,7 @@ _HANDLERS: dict[type[Any], Callable[[Decision, Any], None]] = {
     cmd.EditMessage: edit_message,
     cmd.Rewind: rewind,
     cmd.RetryTurn: retry_turn,
+    cmd.EditQueuedMessage: _edit_queued,
     cmd.UnqueueMessage: _unqueue,
     cmd.AbortTurn: _abort,
     cmd.EndSession: _end_session,

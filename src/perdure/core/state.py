@@ -53,6 +53,8 @@ class Turn(Struct, kw_only=True):
     """How many turns rode along because the agent's own session did not hold them."""
     replayed: int = 0
     """How many turns were told to an agent that began without any context."""
+    slash_command: str = ""
+    """The agent's slash command that the message calls: it can't be sent behind a replay."""
     digested: int = 0
     left_out: int = 0
     """Of the turns that it was told: how many in short form, and how many were too old to be told at all."""

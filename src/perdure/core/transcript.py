@@ -4,7 +4,6 @@ The agent's native session is only a cache of this. How it is written as text is
 one that is too long, digest.py.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import events as ev
+from perdure.core import slash_commands
 from perdure.core.digest import DEFAULT_TOKENS, Piece, Said, Shortened, note_of, shorten
 from perdure.core.tool_text import OUTCOMES, tool_line, tool_result
 from perdure.core.transcript_text import Kind, wrap
@@ -23,8 +23,6 @@ CUT_OFF = {
     "timed_out": "this answer was stopped because it took too long",
 }
 BY_ITSELF = "not said by the user: the agent went on by itself"
-_COMMAND = re.compile(r"/[\w:.-]+(?:\s|$)")
-"""A command of an agent's own, and not a path: `/review it`, but not `/etc/hosts is wrong`."""
 
 
 class History:
@@ -142,15 +140,14 @@ def compose(
     notes = [note_of(short), *([] if _is_command(message, commands) else notes)]
     note = "\n\n".join(part for part in notes if part)
     kind: Kind = "transcript" if context == "fresh" else "catch-up"
+    if slash_commands.called(message, commands):
+        message = message.lstrip()
     return Prompt(wrap(short.entries, message, note=note, kind=kind), short)
 
 
 def _is_command(message: str, known: Collection[str]) -> bool:
-    if not message.startswith("/"):
-        return False
-    # Some are in folders: `/nested/review` is one only if the agent says so.
-    name = message[1:].split(maxsplit=1)
-    return _COMMAND.match(message) is not None or (bool(name) and name[0] in known)
+    # One in a folder, `/nested/review`, is a command only if the agent says so.
+    return bool(slash_commands.called(message, known) or slash_commands.called(message, None))
 
 
 def markdown_title(title: str) -> str:

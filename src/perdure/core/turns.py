@@ -8,18 +8,27 @@ from typing import Any
 import msgspec
 
 from perdure.core import events as ev
+from perdure.core import slash_commands
 from perdure.core.answers import title_of
 from perdure.core.clock import ms_between
 from perdure.core.decision import Decision, World
 from perdure.core.digest import shortened_words
+from perdure.core.errors import Refused
 from perdure.core.observations import Told
 from perdure.core.resume import Plan, resolve_resume
-from perdure.core.scope import missing
+from perdure.core.scope import missing, view
 from perdure.core.slots import SLOTS_FULL
 from perdure.core.state import Queued, Session
 
 UNANSWERED = ("cancelled", "withdrawn", "discarded", "agent_lost")
 """Ways in which a prompt is closed without a person's word."""
+
+TIMED_OUT = {
+    "turn_timeout": ("turn_timeout", "showed no sign of life for longer than its limit"),
+    "turn_limit": ("turn_timeout", "ran longer than its limit"),
+    "silence": ("silence", "was silent longer than its limit"),
+}
+"""The clocks that stop a turn: the code of its error, and what happened. Both limits of a turn have the same code."""
 
 
 def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> Plan:
@@ -39,11 +48,16 @@ def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> Plan:
     )
 
 
-def start_turn(decision: Decision, message: Queued) -> None:
-    """One message becomes a turn: planned, with the process that can't serve it let go."""
+def start_turn(decision: Decision, message: Queued, *, is_retry: bool = False) -> None:
+    """One message becomes a turn: planned, and a process that can't serve it is detached. Refused, if it is a slash
+    command and the agent would get it behind a replay."""
     state = decision.state
     agent = message.agent or state.agent
     plan = plan_turn(state, agent, message.fresh, decision.world)
+    told = len(missing(state.visible, agent, decision.world.scope, plan.seen))
+    command, is_known = _command_in(decision, message)
+    if command and told:
+        raise _no_command(command, agent, plan.reason, is_known=is_known, is_retry=is_retry)
     attached = state.attached
     if attached is not None and plan.context != "live":
         # A process that has not been used yet can serve a fresh turn; one that holds another context can't.
@@ -52,18 +66,9 @@ def start_turn(decision: Decision, message: Queued) -> None:
     if state.waiting_until is not None:
         decision.emit(ev.WaitingUntil(until=None, reason="message"))
     number = state.last_turn + 1
-    told = len(missing(state.visible, agent, decision.world.scope, plan.seen))
     held = plan.context != "fresh"
     first = not state.visible and (not state.title or state.title_by == "message")
-    decision.emit(
-        ev.UserMessage(
-            turn=number,
-            message_id=message.message_id,
-            text=message.text,
-            agent=agent,
-            attachments=list(message.attachments),
-        )
-    )
+    decision.emit(_said(message, number, agent))
     decision.emit(
         ev.TurnStart(
             turn=number,
@@ -77,10 +82,90 @@ def start_turn(decision: Decision, message: Queued) -> None:
             seen=plan.seen,
             catch_up=told if held else 0,
             replayed=0 if held else told,
+            slash_command=command if is_known else "",
         )
     )
     if first:
         decision.emit(ev.Title(title=title_of(message.text), by="message"))
+
+
+def _said(message: Queued, turn: int, agent: str) -> ev.UserMessage:
+    return ev.UserMessage(
+        turn=turn,
+        message_id=message.message_id,
+        text=message.text,
+        agent=agent,
+        attachments=list(message.attachments),
+    )
+
+
+def start_waiting(decision: Decision, message: Queued) -> bool:
+    """The same for a message whose sender is no longer there to be refused: its turn fails with the reason, and False
+    is returned. Neither the agent's process nor its own session is touched."""
+    state = decision.state
+    try:
+        start_turn(decision, message)
+        return True
+    except Refused as refusal:
+        agent, number = message.agent or state.agent, state.last_turn + 1
+        if state.attached is not None and state.attached.agent != agent:
+            detach(decision, "agent_switched")
+        if state.waiting_until is not None:
+            decision.emit(ev.WaitingUntil(until=None, reason="message"))
+        said = _said(message, number, agent)
+        decision.emit(said)
+        decision.emit(
+            ev.TurnStart(
+                turn=number,
+                run_id=f"{state.id}.{number}",
+                message_id=said.message_id,
+                agent=agent,
+                context="fresh",
+                context_reason=refusal.facts["context_reason"],
+                slash_command=refusal.facts["slash_command"],
+            )
+        )
+        finish_turn(decision, "failed", error=ev.Error(code=slash_commands.REFUSED, message=refusal.detail))
+        return False
+
+
+def check_queued(decision: Decision, message: Queued) -> None:
+    """Refuse what can't be sent however the running turn ends: a slash command with a restarted context."""
+    command, is_known = _command_in(decision, message)
+    if command and message.fresh:
+        raise _no_command(command, message.agent or decision.state.agent, "fresh_requested", is_known=is_known)
+
+
+def _no_command(command: str, agent: str, reason: str, *, is_known: bool, is_retry: bool = False) -> Refused:
+    sentence = slash_commands.sentence(command, agent, is_known=is_known, is_retry=is_retry)
+    return Refused("conflict", sentence, slash_command=command, context_reason=reason)
+
+
+def _command_in(decision: Decision, message: Queued) -> tuple[str, bool]:
+    """The agent's slash command that a message calls, and whether it is known to be one."""
+    agent = message.agent or decision.state.agent
+    commands = slash_commands.known(decision.state, agent, decision.world.facts_of(agent))
+    return slash_commands.called(message.text, commands), commands is not None
+
+
+def start_over(decision: Decision, fallback: ev.ContextFallback) -> None:
+    """Send the running turn's message once more, behind a replay of the conversation. A slash command can't be: its
+    turn fails instead, and says so."""
+    state, turn = decision.state, decision.state.turn
+    assert turn is not None
+    if (
+        state.phase == "working"
+        and turn.slash_command
+        and view(state.visible, turn.agent, turn.scope, before=turn.turn)
+    ):
+        message = slash_commands.sentence(turn.slash_command, turn.agent)
+        # What is left of its process waits for another order.
+        detach(decision, slash_commands.REFUSED)
+        error = ev.Error(code=slash_commands.REFUSED, message=message, detail=fallback.reason)
+        finish_turn(decision, "failed", error=error, poisoned=fallback.poisoned)
+        continue_queue(decision)
+    else:
+        decision.emit(fallback)
 
 
 def detach(decision: Decision, reason: str) -> None:
@@ -115,7 +200,7 @@ def finish_turn(
     the agent made of it."""
     state, turn = decision.state, decision.state.turn
     assert turn is not None and state.working
-    if state.abort_reason in ("turn_timeout", "silence"):
+    if state.abort_reason in TIMED_OUT:
         stop_reason, error = "timed_out", _timed_out(state.abort_reason)
     elif state.phase == "aborting":
         stop_reason, error = "cancelled", None
@@ -156,9 +241,9 @@ def tool_over(state: Session, event: ev.ToolResult) -> ev.ToolResult:
 
 
 def _timed_out(reason: str) -> ev.Error:
-    what = "ran longer than its limit" if reason == "turn_timeout" else "was silent longer than its limit"
+    code, what = TIMED_OUT[reason]
     return ev.Error(
-        code=reason, message=f"The turn {what} and was stopped. What was said is kept; send a message to go on."
+        code=code, message=f"The turn {what} and was stopped. What was said is kept; send a message to go on."
     )
 
 
@@ -192,7 +277,8 @@ def continue_queue(decision: Decision) -> None:
     elif state.queue:
         message = state.queue[0]
         decision.emit(ev.MessageUnqueued(message_id=message.message_id, text=message.text, reason="sent"))
-        start_turn(decision, message)
+        if not start_waiting(decision, message):
+            continue_queue(decision)
     elif state.single_shot:
         detach(decision, "run_over")
         decision.emit(ev.SessionEnd(status="completed", reason="run_over"))

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure import __version__
-from perdure.core.transcript_text import unwrap
 from perdure.rehearsal.acp_turn import INTERNAL_ERROR, Turn
 from perdure.rehearsal.memory import Memory, Session
-from perdure.rehearsal.script import Scene, perform
+from perdure.rehearsal.script import Scene
+from perdure.rehearsal.slash_commands import COMMANDS, perform_prompt
 from perdure.rehearsal.wire import Wire
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
@@ -208,11 +208,18 @@ class AcpAgent:
             if method == "session/prompt":
                 self._prompt(request_id, params)
             else:
-                self.reply(request_id, self._methods[method](params))
+                result = self._methods[method](params)
+                self.reply(request_id, result)
+                if method in ("session/new", "session/load"):
+                    self._offer_commands(str(result.get("sessionId") or params.get("sessionId")))
         except Failure as failure:
             self.fail(request_id, failure.code, failure.message, failure.data)
         except OSError as error:
             self.fail(request_id, INTERNAL_ERROR, f"Internal error: {error}")
+
+    def _offer_commands(self, session_id: str) -> None:
+        offered = [{"name": name, "description": text, "input": {"hint": hint}} for name, text, hint in COMMANDS]
+        self.update(session_id, {"sessionUpdate": "available_commands_update", "availableCommands": offered})
 
     # Methods --------------------------------------------------------------------------------------------------
 
@@ -297,7 +304,7 @@ class AcpAgent:
             raise Failure(INTERNAL_ERROR, "prompt is too long: context window exceeded", {"code": "context_overflow"})
         live.session.hear(prompt)
         scene = Scene(live.workdir, live.session.recall, live.session.recite, live.config["model"], live.config["mode"])
-        performance = perform(unwrap(prompt)[1], scene)
+        performance = perform_prompt(prompt, scene)
         live.turn = Turn(self, request_id, live.session, performance, live.config, live.rules)
 
     def _named(self, params: dict[str, Any]) -> Live:

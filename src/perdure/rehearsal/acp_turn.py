@@ -13,6 +13,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Protocol
 
 from perdure.rehearsal import script
+from perdure.rehearsal.edits import Edit
 from perdure.rehearsal.memory import Session, timestamp
 from perdure.rehearsal.script import Act, Performance, Reply
 
@@ -196,8 +197,7 @@ class Turn:
             "rawOutput": {"text": act.content},
         }
         if act.edit is not None:
-            diff = {"type": "diff", "path": act.edit.path, "oldText": act.edit.old, "newText": act.edit.new}
-            update["content"] = [diff]
+            update["content"] = [_diff(act.edit)]
             update["locations"] = [{"path": act.edit.path}]
         self._update({**update, **more})
 
@@ -209,7 +209,8 @@ class Turn:
             self._reply = "allowed"
             return
         options = [{"optionId": kind, "name": name, "kind": kind} for kind, name in _OPTIONS]
-        self._request("session/request_permission", {"toolCall": _tool_call(act.tool), "options": options}, act)
+        call = _tool_call(act.tool) | ({"content": [_diff(act.tool.edit)]} if act.tool.edit is not None else {})
+        self._request("session/request_permission", {"toolCall": call, "options": options}, act)
 
     def _ask(self, act: script.Ask) -> None:
         if self._peer.can_ask:
@@ -308,6 +309,10 @@ def _tool_call(tool: script.ToolStart) -> dict[str, Any]:
         "status": "pending",
         "rawInput": tool.input,
     }
+
+
+def _diff(edit: Edit) -> dict[str, Any]:
+    return {"type": "diff", "path": edit.path, "oldText": edit.old, "newText": edit.new}
 
 
 def _inside(tool_id: str) -> dict[str, Any]:

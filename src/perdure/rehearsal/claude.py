@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from perdure.core.transcript_text import unwrap
 from perdure.rehearsal import claude_lines as lines
 from perdure.rehearsal.claude_control import Control
 from perdure.rehearsal.claude_flags import BYPASS, PERMISSION_MODES, BadFlags, Flags, check, parse
@@ -27,7 +26,8 @@ from perdure.rehearsal.claude_lines import DEFAULT_MODEL, VERSION, Line
 from perdure.rehearsal.claude_sessions import NoConversation, Opening, find, folder_of, is_uuid
 from perdure.rehearsal.claude_turn import Choices, Prompt, Turn
 from perdure.rehearsal.memory import Memory, Session, default_folder
-from perdure.rehearsal.script import Performance, Scene, perform
+from perdure.rehearsal.script import Performance, Scene
+from perdure.rehearsal.slash_commands import perform_prompt
 from perdure.rehearsal.wire import Wire
 
 PROMPT_WAIT_S = 3.0
@@ -201,7 +201,7 @@ class ClaudeAgent:
         recall = self._session.recall if self._session is not None else list
         recite = self._session.recite if self._session is not None else list
         scene = Scene(self._workdir, recall, recite, self.choices.model, self.choices.mode)
-        return perform(unwrap(text)[1], scene)
+        return perform_prompt(text, scene)
 
     def _echo(self, content: Any, message_uuid: str, at: float | None) -> Line | None:
         return lines.replay(self.session_id, content, message_uuid, at) if self.flags.replay else None

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.rehearsal.memory import timestamp
+from perdure.rehearsal.slash_commands import COMMANDS
 
 VERSION = "2.1.197"
 MODELS = (
@@ -26,7 +27,6 @@ Line = dict[str, Any]
 _TOOLS = ("Task", "Bash", "Edit", "NotebookEdit", "Read", "TodoWrite", "WebFetch", "WebSearch", "Write")
 _PROMPTING_TOOLS = ("AskUserQuestion", "EnterPlanMode", "ExitPlanMode")
 _AGENTS = (("general-purpose", "Does what it is told, as its principal does."),)
-_COMMANDS = (("compact", "Free up context by summarizing the conversation so far", "<instructions>"),)
 
 
 def encode(line: Line) -> bytes:
@@ -54,7 +54,7 @@ def init(session_id: str, workdir: str, model: str, mode: str, prompts: bool) ->
         "mcp_servers": [],
         "model": model,
         "permissionMode": mode,
-        "slash_commands": [name for name, *_ in _COMMANDS],
+        "slash_commands": [name for name, *_ in COMMANDS],
         "apiKeySource": "none",
         "claude_code_version": VERSION,
         "output_style": "default",
@@ -75,7 +75,7 @@ def initialized() -> Line:
         for value, resolved, name, text in MODELS
     ]
     return {
-        "commands": [{"name": name, "description": text, "argumentHint": hint} for name, text, hint in _COMMANDS],
+        "commands": [{"name": name, "description": text, "argumentHint": hint} for name, text, hint in COMMANDS],
         "agents": [{"name": name, "description": text} for name, text in _AGENTS],
         "output_style": "default",
         "available_output_styles": ["default"],

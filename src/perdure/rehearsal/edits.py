@@ -23,7 +23,7 @@ class EditRefused(Exception):
     """The edit was not made; the message says why."""
 
 
-def plan_line(workdir: str, path: str) -> Edit:
+def plan_line(workdir: str, path: str, count: int = 1) -> Edit:
     """What `add_line` would do now."""
     try:
         root = os.path.realpath(workdir)
@@ -36,12 +36,12 @@ def plan_line(workdir: str, path: str) -> Edit:
         start = f"{old}\n" if old and not old.endswith("\n") else old or ""
     except (OSError, ValueError) as error:
         raise EditRefused(f"refused: {path}: {error}") from error
-    return Edit(target, old, f"{start}rehearsed {number}\n")
+    return Edit(target, old, start + "".join(f"rehearsed {number + more}\n" for more in range(count)))
 
 
-def add_line(workdir: str, path: str) -> Edit:
-    """Adds `rehearsed N`, where N counts such lines, to a file that is made if need be."""
-    edit = plan_line(workdir, path)
+def add_line(workdir: str, path: str, count: int = 1) -> Edit:
+    """Adds `rehearsed N`, where N counts such lines, to a file that is made if need be; or several such lines."""
+    edit = plan_line(workdir, path, count)
     try:
         os.makedirs(os.path.dirname(edit.path), exist_ok=True)
         with open(edit.path, "w", encoding="utf-8", newline="") as file:

@@ -266,22 +266,29 @@ def _tool(arguments: tuple[str, ...], _: Scene) -> Performance:
     yield ToolEnd(tool.tool_id, True, text or "ok")
 
 
-def _edit(arguments: tuple[str, ...], scene: Scene) -> Performance:
-    path = arguments[0]
-    tool = _started("Edit", f"Edit {path}", {"path": path})._replace(edit=_planned(scene.workdir, path))
+def _edit(arguments: tuple[str, ...], scene: Scene, asks: bool = False) -> Performance:
+    path, count = arguments[0], int((*arguments, "")[1] or 1)
+    tool = _started("Edit", f"Edit {path}", {"path": path})._replace(edit=_planned(scene.workdir, path, count))
     yield tool
+    if asks and (decision := (yield Permit(tool))) != "allowed":
+        yield ToolEnd(tool.tool_id, False, f"{decision} {path}")
+        return
     yield ToolRun(tool.tool_id)
     try:
-        edit = add_line(scene.workdir, path)
+        edit = add_line(scene.workdir, path, count)
     except EditRefused as refused:
         yield ToolEnd(tool.tool_id, False, str(refused))
     else:
         yield ToolEnd(tool.tool_id, True, f"edited {path}", edit)
 
 
-def _planned(workdir: str, path: str) -> Edit | None:
+def _propose(arguments: tuple[str, ...], scene: Scene) -> Performance:
+    yield from _edit(arguments, scene, asks=True)
+
+
+def _planned(workdir: str, path: str, count: int) -> Edit | None:
     try:
-        return plan_line(workdir, path)
+        return plan_line(workdir, path, count)
     except EditRefused:
         # Said when the edit is tried, as a tool does.
         return None
@@ -421,6 +428,7 @@ _PARTS: dict[str, Callable[[tuple[str, ...], Scene], Performance]] = {
     "edit": _edit,
     "delegate": _delegate,
     "permit": _permit,
+    "propose": _propose,
     "ask": _ask,
     "recall": _recall,
     "recite": _recite,

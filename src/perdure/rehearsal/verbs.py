@@ -48,6 +48,12 @@ _TABLE = (
         r"(\S+)(?:\s+(.+))?",
     ),
     Verb("permit", "NAME", "asks permission for a tool, says what was decided, goes on accordingly", r"(\S+)"),
+    Verb(
+        "propose",
+        "PATH [N]",
+        "asks permission to add a line, or N lines, to a file, shows the diff, and adds them if allowed",
+        r"(\S+)(?:\s+([0-9]{1,4}))?",
+    ),
     Verb("ask", "QUESTION | A | B", "asks the person, repeats the answer", r"([^|]*[^|\s][^|]*)((?:\|[^|]*)*)"),
     Verb("recall", "", "lists every user message that its context holds, this one included", r""),
     Verb("recite", "", "lists every message and every answer that its context holds, in order", r""),

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from perdure.config import AgentSettings, ConfigError, load
+from perdure.core import slash_commands
 from perdure.core.errors import UNREADABLE, Refused
 from perdure.core.resume import AgentFacts
 from perdure.drivers import DRIVERS
@@ -92,8 +93,11 @@ class Agents:
         self._configure(configured)
 
     def _configure(self, configured: dict[str, AgentSettings]) -> None:
+        """All or nothing: where one can't be completed, the agents stay as they are."""
+        known = {**built_in(self._data), **found_here()}
+        whole = {name: completed(name, given, known.get(name)) for name, given in configured.items()}
         self._configured = configured
-        self._agents = {**built_in(self._data), **found_here(), **configured}
+        self._agents = {**known, **whole}
 
     def reload(self) -> None:
         """Take the agents as perdure.toml names them now, and look again at what is installed. What runs is left."""
@@ -272,7 +276,8 @@ class Agents:
             return AgentFacts(driver="", can_resume=False, workdir_id=directory_id(workdir), fingerprint="")
         program = self.program(name) or Program(agent.command[0], agent.command[1:])
         probed = self._known(name, program)
-        able = self.abilities.get(name, Abilities()).can_resume and (probed is None or probed.can_resume)
+        known = self.abilities.get(name, Abilities())
+        able = known.can_resume and (probed is None or probed.can_resume)
         return AgentFacts(
             driver=agent.driver,
             can_resume=able,
@@ -280,6 +285,7 @@ class Agents:
             fingerprint=f"{program.binary}|{' '.join(program.arguments)}",
             shares=agent.shared,
             resume=agent.resume,
+            commands=None if known.commands is None else slash_commands.names(known.commands),
         )
 
     def shares(self, name: str) -> bool:
@@ -310,6 +316,7 @@ class Agents:
             "capabilities": known.capabilities,
             "models": known.models,
             "modes": known.modes,
+            "commands": known.commands,
         }
 
     def catalogue(self) -> list[dict[str, Any]]:
@@ -335,14 +342,55 @@ def found_here() -> dict[str, AgentSettings]:
     return {entry.name: _settings_of(entry) for entry in (CLAUDE, *here)}
 
 
-def _settings_of(entry: Entry) -> AgentSettings:
+def _settings_of(entry: Entry, command: tuple[str, ...] = ()) -> AgentSettings:
     return AgentSettings(
         driver=entry.driver,
-        command=list(entry.installed),
+        command=list(command or entry.installed),
         fallbacks=[list(fallback) for fallback in entry.fallbacks],
         env=entry.env,
         mode=entry.mode,
     )
+
+
+def completed(name: str, given: AgentSettings, known: AgentSettings | None = None) -> AgentSettings:
+    """An agent as perdure.toml names it, with what is left out there. One with driver and command is whole; of another
+    the rest is what is known of an agent by this name, `known` if it is offered here already."""
+    if not (given.driver and given.command):
+        base = known or _from_catalogue(name, given.env)
+        if base is None:
+            missing = "command" if given.driver else "driver"
+            raise ConfigError(
+                f"perdure.toml: agents.{name}.{missing} is missing. Only agents that are known by name, which "
+                "`perdure agents --all` lists, may leave it out."
+            )
+        try:
+            given = msgspec.structs.replace(
+                given,
+                driver=given.driver or base.driver,
+                command=given.command or base.command,
+                fallbacks=given.fallbacks or ([] if given.command else base.fallbacks),
+                env={**base.env, **given.env},
+                mode=given.mode or base.mode,
+            )
+        except ValueError as error:
+            raise ConfigError(f"perdure.toml: agents.{name}: {error}.") from error
+    return msgspec.structs.replace(given, fallbacks=given.fallbacks or _usual_places(given.command))
+
+
+def _from_catalogue(name: str, env: dict[str, str]) -> AgentSettings | None:
+    """With its own program where that is installed, else with what fetches it."""
+    entry = CATALOGUE.get(name)
+    if entry is None:
+        return None
+    is_here = bool(entry.installed) and shutil.which(entry.installed[0], path=env.get("PATH")) is not None
+    return _settings_of(entry, entry.installed if is_here else entry.command)
+
+
+def _usual_places(command: list[str]) -> list[list[str]]:
+    """Where else a program is looked for that is given by its bare name, with the same arguments."""
+    program, *arguments = command
+    places = CLAUDE.fallbacks if program == CLAUDE.installed[0] else ()
+    return [[*place, *arguments] for place in places]
 
 
 def import_path() -> list[str]:

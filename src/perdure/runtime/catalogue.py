@@ -98,7 +98,7 @@ CLAUDE = Entry(
     command=("claude",),
     installed=("claude",),
     # Where its own installers put it, of which a service's PATH often knows nothing.
-    fallbacks=(("~/.local/bin/claude",), ("~/.claude/local/claude",)),
+    fallbacks=(("~/.local/bin/claude",), ("~/.claude/local/claude",), ("~/.npm-global/bin/claude",)),
     install="npm install -g @anthropic-ai/claude-code",
     login="start `claude` in a terminal and enter /login",
     tells_version=True,

@@ -1,4 +1,4 @@
-"""The clocks: turn, silence, idle, lifetime, usage limit and memory. Looked at once a second.
+"""The clocks: turn timeout, turn limit, silence, idle, lifetime, usage limit and memory. Looked at once a second.
 
 Above: the host starts and stops them; `explain` asks what is due. Below: timers.py holds the rules; the machine decides
 what a clock that fired leads to. Sessions with a process are looked at one by one; of the others only those are
@@ -8,7 +8,7 @@ remembered that have a moment at which something must happen.
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,7 @@ from perdure.core.observe import FALLBACK_DRIVERS
 from perdure.core.state import Session, Turn
 from perdure.runtime import processes
 from perdure.runtime.log import Journal
-from perdure.runtime.timers import Ages, Stopwatch, Timer, timers
+from perdure.runtime.timers import LOOK_EVERY_S, Ages, Effort, Stopwatch, Timer, timers
 from perdure.stores.base import Found
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TICK_S = 1.0
 MEMORY_CHECK_TICKS = 5
 FORGET_TICKS = 60
 EVICT_AFTER_S = 30.0
@@ -37,10 +36,24 @@ GO_ON = "Go on: the usage limit has reset."
 
 
 class _Watches:
-    """Of one session's running turn: how long it works, is silent, and shows no sign that it has begun."""
+    """Of one session's running turn: how long it works, shows no sign of life, is silent, and has not begun."""
 
     def __init__(self) -> None:
-        self.turn, self.quiet, self.unanswered = Stopwatch(), Stopwatch(), Stopwatch()
+        self.turn, self.lifeless, self.quiet, self.unanswered = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
+        self.effort = Effort()
+        self.worked_s = 0.0
+        """When its tool was last seen to work, by the steady clock."""
+        self.reported_s = 0.0
+        """When its silence was."""
+
+
+class _Passed(NamedTuple):
+    """Seconds, without those in which the turn waits for a person."""
+
+    served_s: float
+    lifeless_s: float
+    quiet_s: float
+    """Also without those in which a tool runs."""
 
 
 class Clocks:
@@ -79,7 +92,7 @@ class Clocks:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(LOOK_EVERY_S)
             await self._guarded(self.tick())
 
     @staticmethod
@@ -128,11 +141,13 @@ class Clocks:
         turn = state.turn
         runner = self._host.runners.get(state.id)
         if state.phase == "working" and turn is not None and not state.prompts and runner is not None:
-            served_s, quiet_s = self._look_at_turn(runner, turn, steady)
+            passed = self._look_at_turn(runner, turn, steady)
             if limits.turn_timeout_s:
-                found.append((limits.turn_timeout_s - served_s, "turn_timeout", "abort"))
+                found.append((limits.turn_timeout_s - passed.lifeless_s, "turn_timeout", "abort"))
+            if limits.turn_limit_s:
+                found.append((limits.turn_limit_s - passed.served_s, "turn_limit", "abort"))
             if limits.silence_s and not turn.open_tools:
-                found.append((limits.silence_s - quiet_s, "silence", limits.on_silence or "report"))
+                found.append((limits.silence_s - passed.quiet_s, "silence", limits.on_silence or "report"))
         shown = []
         for left_s, name, then in sorted(found):
             left_s = max(0.0, left_s)
@@ -155,34 +170,56 @@ class Clocks:
 
     async def _turn_clocks(self, runner: "Runner", limits: Limits, steady: float) -> None:
         journal = runner.journal
+        if limits.turn_timeout_s:
+            await self._measure_tool(runner, steady, limits.turn_timeout_s)
         state, turn = journal.state, journal.state.turn
-        if turn is None:
+        if turn is None or state.phase != "working":
             return
-        served_s, quiet_s = self._look_at_turn(runner, turn, steady)
+        passed = self._look_at_turn(runner, turn, steady)
         if state.prompts:
             return
-        if limits.turn_timeout_s and served_s >= limits.turn_timeout_s:
-            expired = cmd.ExpireTurnClock("turn", turn.turn, limits.turn_timeout_s, True)
+        if limits.turn_limit_s and passed.served_s >= limits.turn_limit_s:
+            expired = cmd.ExpireTurnClock("turn_limit", turn.turn, limits.turn_limit_s, True)
+            await self._host.command(journal, expired, quietly=True)
+            return
+        if limits.turn_timeout_s and passed.lifeless_s >= limits.turn_timeout_s:
+            expired = cmd.ExpireTurnClock("turn_timeout", turn.turn, limits.turn_timeout_s, True)
             await self._host.command(journal, expired, quietly=True)
             return
         if self._is_stuck(runner, steady):
             runner.kill("stuck")
             return
-        if limits.silence_s and not turn.open_tools and quiet_s >= limits.silence_s:
-            runner.silence_reported_s = steady
+        if limits.silence_s and not turn.open_tools and passed.quiet_s >= limits.silence_s:
+            self._watches[state.id].reported_s = steady
             expired = cmd.ExpireTurnClock("silence", turn.turn, limits.silence_s, limits.on_silence == "abort")
             await self._host.command(journal, expired, quietly=True)
 
-    def _look_at_turn(self, runner: "Runner", turn: Turn, steady: float) -> tuple[float, float]:
-        """How long the turn has been worked on and how long it is silent, without the time in which it waits for a
-        person; while a tool runs it is not silent either."""
+    def _look_at_turn(self, runner: "Runner", turn: Turn, steady: float) -> _Passed:
         state, attachment = runner.journal.state, runner.attachment
         watches = self._watches.setdefault(state.id, _Watches())
-        served_s = watches.turn.look(turn.turn, steady, counts=not state.prompts)
-        since = max(runner.journal.last_event_s, runner.silence_reported_s)
         has_unread = attachment is not None and attachment.has_unread()
-        is_silent = not (state.prompts or turn.open_tools or has_unread)
-        return served_s, watches.quiet.look((turn.turn, since), steady, counts=is_silent)
+        alive = (turn.turn, max(runner.heard_s, watches.worked_s))
+        shown = (turn.turn, max(runner.heard_s, watches.reported_s))
+        is_lifeless = not (state.prompts or has_unread)
+        return _Passed(
+            served_s=watches.turn.look(turn.turn, steady, counts=not state.prompts),
+            lifeless_s=watches.lifeless.look(alive, steady, counts=is_lifeless),
+            quiet_s=watches.quiet.look(shown, steady, counts=is_lifeless and not turn.open_tools),
+        )
+
+    async def _measure_tool(self, runner: "Runner", steady: float, timeout_s: float) -> None:
+        """Note whether a running tool works. What left its parent is below the keeper, not below the agent."""
+        state, launch = runner.journal.state, runner.attachment.launch if runner.attachment is not None else None
+        if launch is None or state.turn is None or not state.turn.open_tools or state.prompts:
+            return
+        watches = self._watches.setdefault(state.id, _Watches())
+        if not watches.effort.is_due((state.turn.turn, *state.turn.open_tools), steady, timeout_s):
+            return
+        pid = launch.keeper_pid() or launch.pid()
+        # It reads the table of all processes, for which other sessions must not wait.
+        cpu_s = await asyncio.to_thread(processes.tree_cpu_s, pid) if pid is not None else 0.0
+        if watches.effort.measured(steady, timeout_s, cpu_s):
+            watches.worked_s = steady
 
     def _is_stuck(self, runner: "Runner", steady: float) -> bool:
         """A streaming process answers every message at once with a line that begins its turn, however slow its model

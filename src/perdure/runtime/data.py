@@ -22,6 +22,7 @@ from msgspec import Meta, Struct
 from perdure.core.errors import UNREADABLE
 from perdure.runtime.filesystem import (
     NETWORK_FILE_SYSTEMS,
+    boot_id,
     close_to_others,
     file_system,
     make_private,
@@ -192,10 +193,3 @@ class DataDirectory:
             if not clean:
                 raise
             logger.warning("that the server ended in order could not be noted: %s", error)
-
-
-def boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"

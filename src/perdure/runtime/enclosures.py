@@ -139,12 +139,14 @@ class Enclosures:
 def _data(number: int, attachment: dict[str, Any]) -> bytes | None:
     if "data" not in attachment:
         if not isinstance(attachment.get("path"), str) and not isinstance(attachment.get("uri"), str):
-            raise Refused("invalid", f"attachments[{number}] needs data (base64), a path or a uri.")
+            raise Refused(
+                "invalid", f"attachments[{number}] needs data (base64), a path or a uri.", fields=["attachments"]
+            )
         return None
     try:
         return base64.b64decode(attachment["data"], validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise Refused("invalid", f"attachments[{number}].data must be base64.") from error
+        raise Refused("invalid", f"attachments[{number}].data must be base64.", fields=["attachments"]) from error
 
 
 def _named(attachment: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Whether a directory is safe for our data, what of it agents may work in, and how files are made that nobody else may
-read.
+"""Whether a directory is safe for our data, what of it agents may work in, whether two processes see the same one, and
+how files are made that nobody else may read.
 
 Above: the data directory, which refuses what is not safe, `perdure doctor`, which says so beforehand, sessions and
 projects, and whatever makes files in the data directory. Below: the system. Modes are given explicitly: the umask is
@@ -7,6 +7,7 @@ the user's, and agents inherit it.
 """
 
 import contextlib
+import hashlib
 import os
 import pwd
 import re
@@ -21,6 +22,8 @@ WORKSPACES = "workspaces"
 PRIVATE = "is in Perdure's data directory, where an agent could change what was said and read the token"
 """What is wrong with a path that is private."""
 MOUNTS = Path("/proc/self/mounts")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+UNKNOWN_BOOT = "unknown"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -60,10 +63,36 @@ def not_ours(directory: Path) -> str | None:
     return None
 
 
+def is_within(real: str, root: str) -> bool:
+    """Whether a real path is another one or lies below it."""
+    return os.path.commonpath((real, root)) == root
+
+
 def is_private(path: str, data: Path) -> bool:
     """Whether a path leads into the data directory, and not into a folder that was made there for a session."""
     real, root, own = (Path(os.path.realpath(place)) for place in (path, data, data / WORKSPACES))
     return (real == root or root in real.parents) and own not in real.parents
+
+
+def boot_id() -> str:
+    """The same for every process of a running machine, and for no other machine. Linux alone has one."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return UNKNOWN_BOOT
+
+
+def directory_identity(path: str) -> str | None:
+    """Which directory a path leads to; None if it leads to none. Two processes that get the same identity for a path
+    see the same directory there: they run on one kernel, and the path has the same device and inode for both. So a
+    machine behind a tunnel differs, and a container too, unless this very directory is mounted into it."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISDIR(found.st_mode):
+        return None
+    return hashlib.sha256(f"{boot_id()}:{found.st_dev}:{found.st_ino}".encode()).hexdigest()[:32]
 
 
 def _user(uid: int) -> str:

@@ -22,10 +22,10 @@ def checked(query: Query) -> Query:
     if query.workdir is None:
         return query
     if "\x00" in query.workdir or not os.path.isabs(query.workdir):
-        raise Refused("invalid", "workdir must be an absolute path.")
+        raise Refused("invalid", "workdir must be an absolute path.", fields=["workdir"])
     return msgspec.structs.replace(query, workdir=os.path.realpath(query.workdir))
 
 
 def check_choice(name: str, given: str | None, choices: tuple[str, ...]) -> None:
     if given is not None and given not in choices:
-        raise Refused("invalid", f"{name} must be one of: {', '.join(choices)}.")
+        raise Refused("invalid", f"{name} must be one of: {', '.join(choices)}.", fields=[name])

@@ -87,7 +87,9 @@ class Histories:
             self._sessions.check_size(Outgoing(text=text))
         if message_id is not None and (earlier := await self._sessions.replayed(session_id, message_id, text)):
             if earlier.get("turn") == turn:
-                raise Refused("conflict", "This message_id is the one of the turn itself. Use a new one.")
+                raise Refused(
+                    "conflict", "This message_id is the one of the turn itself. Use a new one.", fields=["message_id"]
+                )
             return earlier
         async with self._alone(session_id, revision) as (journal, seen):
             row = next((row for row in await self._rows(journal) if row.turn == turn), None)

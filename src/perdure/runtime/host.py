@@ -5,6 +5,7 @@ Above: the verbs (sessions.py) and server.py. Below: runners, launches, the log.
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -175,8 +176,12 @@ class Host:
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether something could not be stored a moment ago; whoever waits for room looks again each second."""
-        return self.disk_full_at is not None and self.log.steady() - self.disk_full_at < DISK_FULL_FOR_S
+        """Whether agents wait for room: something could not be stored a moment ago (a retry follows each second), or
+        the disk has less room than the floor below which keepers stop reading."""
+        if self.disk_full_at is not None and self.log.steady() - self.disk_full_at < DISK_FULL_FOR_S:
+            return True
+        disk = os.statvfs(self.launches_root)
+        return disk.f_bavail * disk.f_frsize < self.launch_limits().disk_floor_bytes
 
     # Facts for the machine ---------------------------------------------------------------------------------------
 
@@ -232,7 +237,7 @@ class Host:
     def environment(self, state: st.Session, agent: str) -> dict[str, str]:
         return {**self.agents.environment(agent), **self.projects.options(state.project).env}
 
-    def learn(self, agent: str, fact: SessionOpened | StartFailed | TurnFinished) -> None:
+    def learn(self, agent: str, fact: SessionOpened | StartFailed | TurnFinished | ev.Config) -> None:
         """Keep what an agent says of itself, so that the next decision and the agent list know it."""
         self._know(agent, self.agents.abilities.get(agent, Abilities()).after(fact))
 

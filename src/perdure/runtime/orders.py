@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure.config import SESSION_VARIABLE
 from perdure.core import events as ev
+from perdure.core import slash_commands
 from perdure.core.observations import Told
 from perdure.core.scope import missing
 from perdure.core.state import Session
@@ -86,7 +87,9 @@ class Orders:
     async def composed(self, agent: str, context: str, untold: list[int], message: str) -> Prompt:
         """What an agent is sent that has not been told these turns."""
         state = self._journal.state
-        commands = [str(command.get("name", "")) for command in state.commands]
+        # The turn's own is known even if its agent, which starts with it, has not named its commands yet.
+        calls = state.turn.slash_command if state.turn is not None else ""
+        commands = [*slash_commands.names(state.commands), *([calls] if calls else [])]
         given = (message, self._instructions(state), self._budget(state, agent), commands)
         if not untold:
             return compose(context, None, untold, *given)

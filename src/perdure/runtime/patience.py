@@ -8,6 +8,7 @@ from typing import Literal
 
 from perdure.config import ServerSettings
 from perdure.core.state import Session
+from perdure.runtime.timers import LOOK_EVERY_S, Stopwatch
 
 CANCEL_AGAIN_S = 1.0
 HANGS_S = 10.0
@@ -18,7 +19,8 @@ MARGIN_S = 0.01
 class Patience:
     def __init__(self, settings: ServerSettings, now: float) -> None:
         self._settings = settings
-        self._since = now
+        self._opening = Stopwatch()
+        self._opening.look("opening", now)
         self.cancelled_again = False
         self.kill_reason: str | None = None
         self._killed_at: float | None = None
@@ -60,5 +62,7 @@ class Patience:
                 self._abort = (state.abort_requested_at, now)
             return max(0.0, self._abort[1] + target - now) + MARGIN_S
         if state.attached is not None and not state.attached.opened and settings.start_timeout_s:
-            return max(0.0, self._since + settings.start_timeout_s - now) + MARGIN_S
+            # Time in which this server or the machine was stopped is not the agent's: so it looks each second.
+            left_s = settings.start_timeout_s - self._opening.look("opening", now)
+            return max(0.0, min(left_s, LOOK_EVERY_S)) + MARGIN_S
         return None

@@ -3,6 +3,10 @@
 Above: the agents, which ask at the start and when one is about to be used. Below: a short-lived child process. Help
 texts leave options out, so what a version can do is known by its number; but a program that shows the options of Claude
 Code without `--resume` is a copy of it that can't resume, and is never asked to.
+
+A fork of Claude Code counts its versions in its own way, so that its number says nothing. Claude Code calls itself so
+beside its number (`2.1.197 (Claude Code)`); a program with another name there is a fork, and so is one without a name
+that shows Claude Code's options.
 """
 
 import asyncio
@@ -19,6 +23,9 @@ VERSION_TIMEOUT_S = 20.0
 KILL_TIMEOUT_S = 5.0
 PRINTS, RESUMES = "--output-format", "--resume"
 """Options of Claude Code: one that every copy shows which can be driven, and the one that it may lack."""
+JUDGED_AS = 2
+"""How answers are judged. A new number lets every program be asked again: an older rule may have judged it wrongly."""
+CLAUDE_CODE = "claude code"
 OLDEST_CLAUDE = (2, 0, 0)
 """The first version that is known to take messages, permissions and interrupts over its standard streams."""
 
@@ -47,7 +54,7 @@ def fingerprint_of(binary: str, arguments: Sequence[str]) -> str:
         found = os.stat(path)
     except OSError:
         return f"{words}|missing"
-    return f"{words}|{found.st_size}|{found.st_mtime_ns}"
+    return f"{words}|{found.st_size}|{found.st_mtime_ns}|{JUDGED_AS}"
 
 
 async def ask_version(
@@ -62,11 +69,19 @@ async def ask_version(
     except OSError as error:
         return Probed(fingerprint, "broken", reason=f"{binary} can't be run: {error.strerror}.")
     probed = judge(fingerprint, code, output, oldest)
-    if probed.state == "ready" and oldest:
+    if probed.state != "broken" and oldest:
         # Only a Claude has an oldest version, and may be a copy that lacks something.
         shown = await _help([binary, *arguments], environment)
+        if probed.state == "too_old" and PRINTS in shown and _name_in(output) is None:
+            probed = Probed(fingerprint, "ready", probed.version)
         probed = msgspec.structs.replace(probed, can_resume=PRINTS not in shown or RESUMES in shown)
     return probed
+
+
+def _name_in(output: str) -> str | None:
+    """What a program calls itself beside its version, in small letters."""
+    words = re.findall(r"[^\W\d_]{2,}", re.sub(r"\d+\.\d+\.\d+\S*", " ", output))
+    return " ".join(words).lower() or None
 
 
 async def _help(argv: list[str], environment: dict[str, str]) -> str:
@@ -84,7 +99,9 @@ def judge(fingerprint: str, code: int, output: str, oldest: tuple[int, ...] = ()
         said = "".join(output.strip().splitlines()[:1])[:200] or "it says nothing"
         return Probed(fingerprint, "broken", reason=f"It does not tell its version (exit code {code}): {said}.")
     version = found.group(0)
-    if tuple(int(part) for part in found.groups()) < oldest:
+    name = _name_in(output)
+    is_fork = name is not None and CLAUDE_CODE not in name
+    if tuple(int(part) for part in found.groups()) < oldest and not is_fork:
         wanted = ".".join(map(str, oldest))
         return Probed(fingerprint, "too_old", version, f"Version {version} is too old; {wanted} or newer is needed.")
     return Probed(fingerprint, "ready", version)

@@ -44,6 +44,8 @@ class Process(Struct, frozen=True):
     ppid: int
     command: str
     rss_bytes: int
+    cpu_s: float = 0.0
+    """Processor time that it has used; where there is a /proc, with that of its children that have ended."""
 
 
 def can_see_marks() -> bool:
@@ -177,6 +179,10 @@ def tree_rss_bytes(pid: int) -> int:
     return sum(process.rss_bytes for process in describe_tree(pid))
 
 
+def tree_cpu_s(pid: int) -> float:
+    return sum(process.cpu_s for process in describe_tree(pid))
+
+
 def _own_pids() -> list[int]:
     user = os.geteuid()
     found = []
@@ -248,7 +254,7 @@ def _table() -> dict[int, Process]:
 
 
 def _table_from_proc() -> dict[int, Process]:
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    page_bytes, ticks_per_s = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
     table = {}
     for name in os.listdir(_PROC):
         if not name.isdigit():
@@ -264,16 +270,26 @@ def _table_from_proc() -> dict[int, Process]:
         except OSError:
             continue  # gone between the listing and the look
         command = (line.rstrip(b"\0").replace(b"\0", b" ") or short).decode(errors="replace")
-        table[int(name)] = Process(int(name), int(fields[1]), command, int(fields[21]) * page_bytes)
+        cpu_s = sum(map(int, fields[11:15])) / ticks_per_s
+        table[int(name)] = Process(int(name), int(fields[1]), command, int(fields[21]) * page_bytes, cpu_s)
     return table
 
 
 def _table_from_ps() -> dict[int, Process]:
     listing = subprocess.run(
-        ["ps", "-axo", "pid=,ppid=,rss=,command="], capture_output=True, timeout=PS_TIMEOUT_S, check=True
+        ["ps", "-axo", "pid=,ppid=,rss=,time=,command="], capture_output=True, timeout=PS_TIMEOUT_S, check=True
     )
     table = {}
     for line in listing.stdout.decode(errors="replace").splitlines():
-        pid, ppid, rss_kib, command = line.split(None, 3)
-        table[int(pid)] = Process(int(pid), int(ppid), command, int(rss_kib) * 1024)
+        pid, ppid, rss_kib, used, command = line.split(None, 4)
+        table[int(pid)] = Process(int(pid), int(ppid), command, int(rss_kib) * 1024, _seconds_of(used))
     return table
+
+
+def _seconds_of(used: str) -> float:
+    """`1-02:03:04` as Linux writes it, or `123:04.56` as macOS does."""
+    days, _, rest = used.rpartition("-")
+    total = 0.0
+    for part in rest.split(":"):
+        total = total * 60 + float(part)
+    return total + int(days or 0) * 86_400

@@ -14,7 +14,7 @@ import msgspec
 from perdure.config import Limits, ProjectOptions, ProjectSettings
 from perdure.core.errors import UNREADABLE, Refused
 from perdure.core.permissions import Rule
-from perdure.runtime.filesystem import PRIVATE, is_private
+from perdure.runtime.filesystem import PRIVATE, is_private, is_within
 from perdure.stores.base import Store
 
 
@@ -84,6 +84,16 @@ class Projects:
             await self._store.put_document("project", identity, None)
             self._made.pop(identity, None)
 
+    def around(self, path: str) -> list[str]:
+        """The projects that a directory lies in: of nested ones the innermost, all of them if they share a path."""
+        real = os.path.realpath(path)
+        depths: dict[str, int] = {}
+        for identity, settings in self.all().items():
+            root = os.path.realpath(settings.path)
+            if is_within(real, root):
+                depths[identity] = len(root)
+        return [identity for identity, depth in depths.items() if depth == max(depths.values())]
+
     def rules(self, project: str | None) -> list[Rule]:
         settings = self.all().get(project) if project else None
         return settings.permissions if settings else []
@@ -134,8 +144,8 @@ class Projects:
 
     def _check(self, settings: ProjectSettings) -> None:
         if "\x00" in settings.path or not os.path.isabs(settings.path):
-            raise Refused("invalid", f"path must be absolute, not {settings.path!r}.")
+            raise Refused("invalid", f"path must be absolute, not {settings.path!r}.", fields=["path"])
         if not os.path.isdir(settings.path):
-            raise Refused("invalid", f"path {settings.path!r} is not a directory. Make it first.")
+            raise Refused("invalid", f"path {settings.path!r} is not a directory. Make it first.", fields=["path"])
         if is_private(settings.path, self._data):
-            raise Refused("invalid", f"path {settings.path!r} {PRIVATE}. Choose another.")
+            raise Refused("invalid", f"path {settings.path!r} {PRIVATE}. Choose another.", fields=["path"])

@@ -29,8 +29,10 @@ from perdure.runtime.leftovers import Leftovers
 from perdure.runtime.log import Journal
 from perdure.runtime.mending import Mending
 from perdure.runtime.patience import Patience
+from perdure.runtime.proposals import with_context
 from perdure.runtime.reading import batches
 from perdure.runtime.starting import launch_spec, not_ready_yet, plan_start
+from perdure.runtime.timers import is_sign_of_life
 
 if TYPE_CHECKING:
     from perdure.runtime.host import Host
@@ -46,18 +48,15 @@ UNSTORED_MAX_BYTES = 1024 * 1024
 
 class Runner:
     def __init__(self, host: "Host", journal: Journal, *, prewarm: bool = False) -> None:
-        self.host = host
-        self.journal = journal
+        self.host, self.journal = host, journal
         self.attachment: Attachment | None = None
-        self.silence_reported_s = 0.0
+        self.heard_s = 0.0  # when its agent last showed a sign of life, by the steady clock
         self._todo: list[tuple[int, ev.Event]] = []
-        self._wakeup = asyncio.Event()
-        self._prewarm = prewarm
+        self._wakeup, self._prewarm = asyncio.Event(), prewarm
         self._closed = self.stopping = self._long_orphan = False
         self.damage: str | None = None
         self._patience = Patience(host.settings, host.log.steady())
-        self._mending, self._leftovers = Mending(self), Leftovers()
-        self._orders = host.orders(journal)
+        self._mending, self._leftovers, self._orders = Mending(self), Leftovers(), host.orders(journal)
         journal.follower = self._follow
         self.task: asyncio.Task[None] | None = None
 
@@ -206,10 +205,9 @@ class Runner:
         if orders:
             observations, lines = attachment.perform(orders)
             told = [order.told for order in orders if isinstance(order, SendPrompt) and order.told is not None]
-            observations = [*told, *observations]
             if any(isinstance(order, SendPrompt) for order in orders) and attachment.launch is not None:
                 attachment.prompt_mark = (event.turn or 0, attachment.launch.in_size())
-            await self._commit(attachment, observations, lines)
+            await self._commit(attachment, [*told, *observations], lines)
 
     async def _receive(self, attachment: Attachment) -> bool:
         more, observations, lines = attachment.receive()
@@ -217,7 +215,7 @@ class Runner:
             attachment.shared.introduced()
         # What led to nothing is stored too, now and then: else the keeper can't free it, and the agent waits for ever.
         if observations or lines or attachment.unstored_bytes >= UNSTORED_MAX_BYTES:
-            await self._commit(attachment, observations, lines)
+            await self._commit(attachment, await with_context(observations, self.journal.state.workdir), lines)
         return more
 
     async def _commit(self, attachment: Attachment, observations: Sequence[Any], lines: list[bytes]) -> None:
@@ -243,13 +241,14 @@ class Runner:
             return not lines and deltas_only(state, attachment.launch_id, observations)
 
         def made(state: Session) -> Decision:
-            pid = launch.pid() if launch is not None else None
-            return observe(state, attachment.launch_id, observations, self.host.world(state), pid=pid)
+            world, pid = self.host.world(state), launch.pid() if launch is not None else None
+            return observe(state, attachment.launch_id, observations, world, pid=pid)
 
         while True:
             try:
+                shown = observations
                 if not await journal.record_deltas(list(observations), checkpoint, fitting):
-                    await journal.record(made, checkpoint=checkpoint)
+                    shown = (await journal.record(made, checkpoint=checkpoint))[0].events
                     self._notice(observations)
                 self._mending.faults = 0
                 break
@@ -259,6 +258,7 @@ class Runner:
                 attachment.input.total -= len(lines)
                 raise
         attachment.stored = freeable
+        self.heard_s = self.host.log.steady() if any(map(is_sign_of_life, shown)) else self.heard_s
         if launch is not None:
             await self._write(attachment, launch, lines, checkpoint.input_total)
             launch.acknowledge(attachment.acknowledgeable)
@@ -285,7 +285,7 @@ class Runner:
     def _notice(self, observations: Sequence[Any]) -> None:
         """What the host remembers of an agent, and how long its keeper waits while a person is asked."""
         for fact in observations:
-            if isinstance(fact, SessionOpened | StartFailed | TurnFinished) and self.attachment is not None:
+            if isinstance(fact, SessionOpened | StartFailed | TurnFinished | ev.Config) and self.attachment is not None:
                 self.host.learn(self.attachment.agent, fact)
             if isinstance(fact, ev.Usage) and fact.context_size and self.attachment is not None:
                 self.host.learn_size(self.journal.state, self.attachment.agent, fact.context_size)
@@ -321,14 +321,14 @@ class Runner:
             # Whatever happens to this session meanwhile is looked at first.
             await shared.settled_or(self._wakeup)
             return
-        self._prewarm = False
+        self._prewarm, start = False, None
         try:
             start = await plan_start(self.host, self.journal, self._orders)
         except Refused as refusal:
             await self.give_up(refusal.code, refusal.detail)
-            return
         except StoreFull:
             await self._wait_for_room()
+        if start is None:
             return
         attachment = start.attachment
         async with attachment.input.lock:

@@ -41,7 +41,7 @@ from perdure.stores.base import Found, Query, Receipt, Store, Stored
 __all__ = ["Import", "Opening", "Outgoing", "Query", "Sessions", "Store", "Stored", "new_id", "until", "warmed_up"]
 
 MAX_TITLE_CHARS = 500
-WAITS_FOR_ROOM = "The disk is full. Its agent waits, and goes on when there is room."
+WAITS_FOR_ROOM = "The disk is full, or nearly so. The agent waits, and goes on when there is room."
 DISK_IS_FULL = "The disk is full. Make room and try again; nothing was kept."
 
 
@@ -160,10 +160,8 @@ class Sessions:
         """The project, the directory and the agent that are meant."""
         project = None
         if given is not None:
-            if workdir is not None:
-                raise Refused("invalid", "Give project or workdir, not both.")
             project, settings = self.projects.find(given)
-            workdir, agent = settings.path, agent or settings.agent
+            workdir, agent = self.workspaces.of_project(workdir, settings.path), agent or settings.agent
         agent = agent or self.agents.default()
         self.agents.settings(agent)
         return project, workdir, agent
@@ -266,7 +264,9 @@ class Sessions:
     @staticmethod
     def _replay(earlier: Receipt, message: Outgoing) -> dict[str, Any]:
         if earlier.digest != digest(message.text):
-            raise Refused("conflict", "This message_id was used for another text. Use a new one.")
+            raise Refused(
+                "conflict", "This message_id was used for another text. Use a new one.", fields=["message_id"]
+            )
         answer: dict[str, Any] = msgspec.json.decode(earlier.answer)
         return answer
 
@@ -284,6 +284,11 @@ class Sessions:
     async def queue(self, session_id: str) -> list[dict[str, Any]]:
         journal = await self.log.open(session_id)
         return public_queue(journal.state)
+
+    async def edit_queued(self, session_id: str, message_id: str, text: str) -> None:
+        """Another text for a message that waits. A repeat of the send that queued it still gets its first answer."""
+        self.check_size(Outgoing(text=text))
+        await self.do(session_id, cmd.EditQueuedMessage(message_id, text))
 
     async def unqueue(self, session_id: str, message_id: str) -> None:
         journal = await self.log.open(session_id)
@@ -349,7 +354,7 @@ class Sessions:
 
     async def update(self, session_id: str, command: cmd.UpdateSession) -> dict[str, Any]:
         if command.title is not None and len(command.title) > MAX_TITLE_CHARS:
-            raise Refused("invalid", f"title must have at most {MAX_TITLE_CHARS} characters.")
+            raise Refused("invalid", f"title must have at most {MAX_TITLE_CHARS} characters.", fields=["title"])
         await self.do(session_id, command)
         return await self.get(session_id)
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from perdure.config import Config, ProjectSettings
+from perdure.config import Config, ConfigError, ProjectSettings
 from perdure.core.errors import Refused
 from perdure.runtime import inspection
 from perdure.runtime.agents import Agents
@@ -52,9 +52,18 @@ def _wrong_path(path: str, data: Path) -> str | None:
     return f"{PRIVATE}. Choose another place: " if is_private(path, data) else None
 
 
+def check_agents(config: Config, data: Path) -> Agents:
+    """The agents as a server would have them; ConfigError if it could not begin with them."""
+    return Agents(config.agents, data, config.server.agent)
+
+
 def troubles(config: Config, data: Path) -> Iterator[tuple[str, str]]:
     """All of it, for a data directory whose server may not run: (what it is about, what is wrong)."""
-    agents = Agents(config.agents, data, config.server.agent)
+    try:
+        agents = check_agents(config, data)
+    except ConfigError as error:
+        yield "settings", str(error)
+        return
     if (problem := default_agent(config, agents)) is not None:
         yield "settings", problem
     made, _ = read(inspection.documents(data, "project"))

@@ -20,7 +20,8 @@ async def usage(store: Store, group_by: str, named: dict[str, str]) -> dict[str,
     """Sums by one key or two (`day,agent`) over the turns that `named` (since, until, agent, ...) leaves."""
     keys = tuple(group_by.split(","))
     if not set(keys) <= set(KEYS) or len(set(keys)) != len(keys) or len(keys) > MAX_KEYS:
-        raise Refused("invalid", f"group_by must be one of {', '.join(KEYS)}, or two of them with a comma between.")
+        allowed = f"{', '.join(KEYS)}, or two of them with a comma between"
+        raise Refused("invalid", f"group_by must be one of {allowed}.", fields=["group_by"])
     named = {name: _moment(name, value) if name in ("since", "until") else value for name, value in named.items()}
     query = msgspec.convert({**named, "group_by": keys}, UsageQuery)
     groups = await store.usage(query)
@@ -39,7 +40,9 @@ def _moment(name: str, given: str) -> str:
         return stamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError) as error:
         raise Refused(
-            "invalid", f"{name} must be a day (2026-01-31) or a time (2026-01-31T12:00:00Z), not {given!r}."
+            "invalid",
+            f"{name} must be a day (2026-01-31) or a time (2026-01-31T12:00:00Z), not {given!r}.",
+            fields=[name],
         ) from error
 
 

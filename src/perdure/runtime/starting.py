@@ -126,12 +126,14 @@ def launch_spec(host: "Host", state: Session, attachment: Attachment, command: C
     )
 
 
-async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start:
-    """How the session's agent is to be started, for the running turn or, while none runs, to be warm for the next.
-    Raises Refused where it can't be."""
+async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start | None:
+    """How the session's agent is to be started, for the running turn or, while none runs, to be warm for the next. None
+    if the turn ends meanwhile. Raises Refused where it can't be started."""
     agent = _agent(journal.state)
-    program = await host.agents.ready(agent)
+    program, was_working = await host.agents.ready(agent), journal.state.working
     await _give_up_shared(host, journal)
+    if was_working and not journal.state.working:
+        return None
     # From here on no await until the attachment is made: what it has performed is what is decided at this moment, and
     # whatever is decided later is performed later.
     state = journal.state

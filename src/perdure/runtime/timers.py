@@ -6,20 +6,29 @@ Durations are measured with the steady clock, which nobody can set and which sto
 turn counts the time it was served by this server. Idle and lifetime begin at a stored moment of the wall clock, whose
 age is taken once, when it is first seen; from then on the steady clock counts. So neither a step of the wall clock nor
 a sleep stops a turn, ends a session or keeps it for ever. Only a usage limit resets at a moment of the wall clock.
+
+A turn's timeout counts the time without a sign of life. Something that the agent shows is one. A running tool alone is
+not: most turns that hang do so in a tool. But a tool whose processes use the processor is working, although it may show
+nothing until it is done, as a long test does.
 """
 
 from collections.abc import Collection, Hashable
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from perdure.config import Limits
 from perdure.core.clock import seconds
+from perdure.core.events import ToolUpdate
 from perdure.core.slots import SLOTS_FULL
 from perdure.core.state import Session
 
+LOOK_EVERY_S = 1.0
 STEP_MAX_S = 3.0
-"""Between two looks, a second apart: what exceeds it was a stopped process or machine and not time served."""
+"""Between two looks: what exceeds it was a stopped process or machine and not time served."""
+MEASURES_PER_TIMEOUT = 10
+WORKING_SHARE = 0.05
+"""Of one processor: processes that use more are working. An agent that only waits for its tool uses about 1 %."""
 
 
 class Timer(Struct, frozen=True):
@@ -103,3 +112,31 @@ class Stopwatch:
             self._passed_s += min(steady - self._looked, STEP_MAX_S)
         self._looked = steady
         return self._passed_s
+
+
+def is_sign_of_life(shown: Any) -> bool:
+    """Whether the agent did something. Some repeat every half minute that a tool runs, also if that tool hangs."""
+    if not isinstance(shown, ToolUpdate):
+        return True
+    news = (shown.content, shown.diff, shown.locations, shown.title, shown.input)
+    return any(part is not None for part in news) or shown.is_error
+
+
+class Effort:
+    """Whether the processes of a running tool are working, by the processor time that they use."""
+
+    def __init__(self) -> None:
+        self._of: Hashable = None
+        self._since = 0.0
+        self._cpu_s: float | None = None
+
+    def is_due(self, of: Hashable, steady: float, timeout_s: float) -> bool:
+        """Whether to measure now: some times before the timeout is over, and never for a tool that soon ends."""
+        if of != self._of:
+            self._of, self._since, self._cpu_s = of, steady, None
+        return steady - self._since >= timeout_s / MEASURES_PER_TIMEOUT
+
+    def measured(self, steady: float, timeout_s: float, cpu_s: float) -> bool:
+        """Whether they have worked since the last measure. `cpu_s` is what they have used in all."""
+        before, self._since, self._cpu_s = self._cpu_s, steady, cpu_s
+        return before is not None and cpu_s - before >= WORKING_SHARE * timeout_s / MEASURES_PER_TIMEOUT

@@ -10,9 +10,10 @@ import logging
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from perdure.core.errors import Refused
-from perdure.runtime.filesystem import PRIVATE, is_private
+from perdure.runtime.filesystem import PRIVATE, directory_identity, is_private, is_within
 from perdure.runtime.projects import Projects
 from perdure.stores.base import Query, Store
 
@@ -33,13 +34,37 @@ class Workspaces:
         if given is None:
             return str(self._root / session_id)
         if "\x00" in given or not os.path.isabs(given):
-            raise Refused("invalid", "workdir must be an absolute path.")
+            raise Refused("invalid", "workdir must be an absolute path.", fields=["workdir"])
         if not os.path.isdir(given):
-            raise Refused("invalid", f"workdir {given!r} is not a directory. Make it first.")
+            raise Refused("invalid", f"workdir {given!r} is not a directory. Make it first.", fields=["workdir"])
         if is_private(given, self._root.parent):
             what_to_do = "Choose another, or leave it out to get a folder of its own."
-            raise Refused("invalid", f"workdir {given!r} {PRIVATE}. {what_to_do}")
+            raise Refused("invalid", f"workdir {given!r} {PRIVATE}. {what_to_do}", fields=["workdir"])
         return os.path.realpath(given)
+
+    def of_project(self, given: str | None, root: str) -> str:
+        """Where a project's session works: in the project's directory, or in one below it."""
+        if given is None:
+            return root
+        is_usable = "\x00" not in given and os.path.isabs(given)
+        if is_usable and not is_within(os.path.realpath(given), os.path.realpath(root)):
+            wrong = f"workdir must be in the project's directory, {root!r}. Leave out one of the two."
+            raise Refused("invalid", wrong, fields=["workdir"])
+        return given
+
+    def describe(self, path: str) -> dict[str, Any]:
+        """How this server sees a directory: enough for a client to know whether it sees the same one."""
+        if "\x00" in path or not os.path.isabs(path):
+            raise Refused("invalid", "path must be absolute.", fields=["path"])
+        identity = directory_identity(path)
+        if identity is None:
+            raise Refused("not_found", f"There is no directory {path!r} on the server.")
+        return {
+            "path": os.path.realpath(path),
+            "identity": identity,
+            "private": is_private(path, self._root.parent),
+            "projects": self._projects.around(path),
+        }
 
     def make(self, session_id: str) -> bool:
         """The session's own folder; whether it was not there before."""

@@ -6,13 +6,15 @@ Every request gets exactly one answer, and never a JSON-RPC error.
 
 from typing import Any
 
-from perdure.core.events import PendingPrompt
+from perdure.core.events import PendingPrompt, System
 from perdure.drivers import jsonrpc
 from perdure.drivers.acp import permissions, tools
 from perdure.drivers.acp.forms import fill_form, read_form
 from perdure.drivers.acp.outbox import Outbox
 from perdure.drivers.acp.state import Asked, Running, State
 from perdure.drivers.base import AnswerPrompt, PromptWithdrawn
+
+REASON_NOT_TOLD = "The agent was not told your reason: its protocol has no place for one. Send it as a message."
 
 
 class Asking:
@@ -45,6 +47,10 @@ class Asking:
             prompt.title = tool.title or tool.name or prompt.title
             prompt.tool_id, prompt.tool = tool_id, tool.name or None
             prompt.input = tool.input if given is None else given
+            prompt.tool_kind, prompt.content = tool.kind, tools.text_of(call) or None
+            # vibe and codex show the change with the call, and ask without it.
+            prompt.diff = tools.diff_of(call) or tool.diff
+            prompt.covers = permissions.covered(params.get("options"))
         self._ask(Asked(id, "permission", options=options), prompt)
 
     def question(self, id: jsonrpc.Id, params: dict[str, Any]) -> None:
@@ -80,8 +86,11 @@ class Asking:
         else:
             return False
         del self._state.asked[order.prompt_id]
-        if self._state.running is not None:
-            self._state.running.answered = True
+        running = self._state.running
+        if running is not None:
+            running.answered = True
+            if asked.kind == "permission" and answer.get("reason"):
+                self._out.emit(System(turn=running.turn, code="reason_not_told", message=REASON_NOT_TOLD))
         self._out.write(line)
         return True
 

@@ -38,6 +38,19 @@ def read_options(options: Any) -> list[PromptOption]:
     return found
 
 
+def covered(options: Any) -> list[str]:
+    """What "always" covers, where an option says so beside its name, as vibe's do."""
+    found: list[str] = []
+    for option in options if isinstance(options, list) else []:
+        meta = option.get("_meta") if isinstance(option, dict) and option.get("kind") == "allow_always" else None
+        required = meta.get("required_permissions") if isinstance(meta, dict) else None
+        for one in required if isinstance(required, list) else []:
+            label = one.get("label") if isinstance(one, dict) else None
+            if isinstance(label, str) and label and label not in found:
+                found.append(label)
+    return found
+
+
 def outcome(options: Sequence[PromptOption], option_id: Any) -> dict[str, Any]:
     """The outcome for a chosen option: the option itself, or the nearest of that kind, or else a refusal."""
     if not any(option.option_id == option_id for option in options):

@@ -14,6 +14,8 @@ from perdure.drivers import jsonrpc
 from perdure.drivers.acp.content import block_image, block_text
 
 KEPT_INPUT_BYTES = 64 * 1024
+KEPT_DIFF_BYTES = 256 * 1024
+"""Of all open calls together."""
 KEPT_OUTPUT_CHARS = 16 * 1024
 KEPT_WORDS_CHARS = 2000
 LEFT_OPEN = "left open by the agent"
@@ -32,6 +34,9 @@ class Tool(Struct, omit_defaults=True):
     status: str = "pending"
     input: Any = None
     """Kept while the call is open, for a permission request that names the call and says nothing else."""
+    kind: str = ""
+    diff: list[dict[str, Any]] | None = None
+    """Kept while the call is open, for the same reason."""
     output: str = ""
     """The tail of what its terminal printed, for agents that send it beside the content."""
     said: bool = False
@@ -66,6 +71,7 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
         running.block_kind = "tool"
         tool = running.tools[tool_id] = Tool(name=_name(call), title=_string(call, "title"))
         _remember(tool, call)
+        _remember_diff(running, tool, call)
         parent = parent_of(_meta(call))
         if parent is not None and parent in running.tools:
             # What it says after a tool of its own is something new.
@@ -85,6 +91,7 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
     title = title if title != tool.title else ""
     given = given if given != tool.input else None
     _remember(tool, call)
+    _remember_diff(running, tool, call)
     return [*_images(tool, call, turn), *_progress(tool, call, turn, title or None, given)]
 
 
@@ -128,11 +135,11 @@ def _progress(tool: Tool, call: dict[str, Any], turn: int, title: str | None = N
     status = call.get("status")
     if was_open and status in _KNOWN:
         tool.status = cast(str, status)
-    diff, locations = _diff(call), _locations(call)
+    diff, locations = diff_of(call), _locations(call)
     ends = was_open and not tool.open
     content = _content(tool, call, ends)
     if ends:
-        tool.input, tool.output = None, ""
+        tool.input, tool.diff, tool.output = None, None, ""
         forget_words(tool)
     elif tool.status == before and not (content or diff or locations or title or given):
         return []
@@ -155,6 +162,7 @@ def _progress(tool: Tool, call: dict[str, Any], turn: int, title: str | None = N
 def _remember(tool: Tool, call: dict[str, Any]) -> None:
     tool.name = tool.name or _name(call)
     tool.title = _string(call, "title") or tool.title
+    tool.kind = _string(call, "kind") or tool.kind
     given = call.get("rawInput")
     if given is not None and tool.open:
         tool.input = given if len(jsonrpc.encoded(given)) <= KEPT_INPUT_BYTES else None
@@ -164,14 +172,31 @@ def _remember(tool: Tool, call: dict[str, Any]) -> None:
             tool.output = (tool.output + printed["data"])[-KEPT_OUTPUT_CHARS:]
 
 
-def _content(tool: Tool, call: dict[str, Any], ends: bool) -> str | None:
+def _remember_diff(running: Calls, tool: Tool, call: dict[str, Any]) -> None:
+    """Of calls that never end, those that were heard of first are forgotten first."""
+    diff = diff_of(call)
+    if diff is None or not tool.open:
+        return
+    tool.diff, left = diff, KEPT_DIFF_BYTES
+    for other in reversed([one for one in running.tools.values() if one.diff is not None]):
+        size = len(jsonrpc.encoded(other.diff))
+        other.diff = other.diff if size <= left else None
+        left -= size if size <= left else 0
+
+
+def text_of(call: dict[str, Any]) -> str:
+    """The text that a message shows of a call."""
     blocks = call.get("content")
     texts = [
         block_text(block.get("content"))
         for block in (blocks if isinstance(blocks, list) else [])
         if isinstance(block, dict) and block.get("type") == "content"
     ]
-    text = "\n".join(text for text in texts if text)
+    return "\n".join(text for text in texts if text)
+
+
+def _content(tool: Tool, call: dict[str, Any], ends: bool) -> str | None:
+    text = text_of(call)
     if text:
         tool.said = True
         return text
@@ -207,14 +232,21 @@ def _readable(raw: Any) -> str:
     return jsonrpc.encoded(raw).decode()
 
 
-def _diff(call: dict[str, Any]) -> list[dict[str, Any]] | None:
+def diff_of(call: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """What a message says of the files that the call changes."""
     blocks = call.get("content")
     found = [
-        {"path": block.get("path"), "old_text": block.get("oldText"), "new_text": block.get("newText")}
+        {"path": block["path"], "old_text": block.get("oldText"), "new_text": block["newText"]}
         for block in (blocks if isinstance(blocks, list) else [])
-        if isinstance(block, dict) and block.get("type") == "diff"
+        if isinstance(block, dict) and block.get("type") == "diff" and _is_text(block)
     ]
     return found or None
+
+
+def _is_text(block: dict[str, Any]) -> bool:
+    """Whether a change is what the protocol says: readers of it compare texts."""
+    old = block.get("oldText")
+    return (old is None or isinstance(old, str)) and all(isinstance(block.get(key), str) for key in ("path", "newText"))
 
 
 def _locations(call: dict[str, Any]) -> list[dict[str, Any]] | None:

@@ -20,6 +20,7 @@ _TITLES = {
     "ExitPlanMode": "The agent has made a plan and asks to begin",
     "EnterPlanMode": "The agent asks to plan first",
 }
+_MODES = {"acceptEdits": "all edits in this session", "bypassPermissions": "everything in this session"}
 
 
 class Asking:
@@ -44,6 +45,8 @@ class Asking:
             tool_id=tool_id or None,
             tool=name,
             input=given,
+            tool_kind=tools.kind(name),
+            diff=tools.proposed_change(name, given),
         )
         questions = _questions(given) if name == "AskUserQuestion" else []
         if questions:
@@ -52,7 +55,7 @@ class Asking:
         else:
             asked.always = _always(request)
             prompt.options = _options(asked.always)
-            prompt.always = _words(asked.always)
+            prompt.always, prompt.covers = _words(asked.always), _covered(asked.always)
         self._ask(asked, prompt)
 
     def answer(self, order: AnswerPrompt) -> bool:
@@ -144,6 +147,18 @@ def _words(always: list[dict[str, Any]]) -> list[str]:
             tool, what = wire.string(rule, "toolName"), wire.string(rule, "ruleContent")
             if tool:
                 found.append(f"{tool}({what})" if what else tool)
+    return found
+
+
+def _covered(always: list[dict[str, Any]]) -> list[str]:
+    """All that they allow, for people: rules, and what is no rule, such as directories and a mode."""
+    found = _words(always)
+    for addition in always:
+        mode, places = wire.string(addition, "mode"), addition.get("directories")
+        if addition.get("type") == "setMode" and mode:
+            found.append(_MODES.get(mode, f"mode {mode}"))
+        elif addition.get("type") == "addDirectories" and isinstance(places, list):
+            found += [f"access to {one}" for one in places if isinstance(one, str)]
     return found
 
 

@@ -6,9 +6,11 @@ one that isn't (of an MCP server, or of a newer version) is shown with whatever 
 
 from typing import Any
 
+from perdure.core.proposed_edits import hunks, place
 from perdure.drivers.claude import content, wire
 
 TITLE_MAX_CHARS = 160
+COMPARED_MAX_CHARS = 256 * 1024
 
 _KINDS = {
     "Bash": "execute",
@@ -60,9 +62,9 @@ def diff(detail: Any) -> list[dict[str, Any]] | None:
     path = wire.string(detail, "filePath")
     if not path:
         return None
-    hunks = [hunk for hunk in wire.items(detail, "structuredPatch") if isinstance(hunk.get("lines"), list)]
-    if hunks:
-        return [_hunk(path, hunk) for hunk in hunks]
+    patch = [hunk for hunk in wire.items(detail, "structuredPatch") if isinstance(hunk.get("lines"), list)]
+    if patch:
+        return _exact(path, detail) or [_hunk(path, hunk) for hunk in patch]
     if detail.get("type") == "create" and isinstance(detail.get("content"), str):
         return [{"path": path, "old_text": None, "new_text": detail["content"]}]
     return None
@@ -70,16 +72,18 @@ def diff(detail: Any) -> list[dict[str, Any]] | None:
 
 def asked_change(name: str, given: Any, result: str | None) -> list[dict[str, Any]] | None:
     """What an edit changed, told from what was asked for: of a sub-agent's the result has no more than its text."""
+    if name == "Write" and not (result or "").startswith(_CREATED):
+        return None
+    return proposed_change(name, given)
+
+
+def proposed_change(name: str, given: Any) -> list[dict[str, Any]] | None:
+    """What an edit that waits for permission would change; of a file that is written, its whole new text."""
     path = wire.string(given, "file_path")
-    if name == "Write" and path and (result or "").startswith(_CREATED):
+    if name == "Write" and path:
         return [{"path": path, "old_text": None, "new_text": wire.string(given, "content")}]
     edits = wire.items(given, "edits") if name == "MultiEdit" else [given] if name == "Edit" else []
-    found = [
-        {"path": path, "old_text": wire.string(edit, "old_string"), "new_text": wire.string(edit, "new_string")}
-        for edit in edits
-        if path
-    ]
-    return found or None
+    return [_passage(path, edit) for edit in edits if path] or None
 
 
 def locations(detail: Any) -> list[dict[str, Any]] | None:
@@ -87,12 +91,35 @@ def locations(detail: Any) -> list[dict[str, Any]] | None:
     return [{"path": path}] if path else None
 
 
+def _exact(path: str, detail: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The change with its indentation: the agent's own patch has blanks for tabs. None if the files are not given."""
+    old, new = detail.get("originalFile"), detail.get("content")
+    if not isinstance(old, str) or len(old) > COMPARED_MAX_CHARS:
+        return None
+    if not isinstance(new, str):
+        edits = wire.items(detail, "edits") or [
+            {**detail, "old_string": detail.get("oldString"), "new_string": detail.get("newString")}
+        ]
+        every = {"replace_all": True} if detail.get("replaceAll") is True else {}
+        placed = place([_passage(path, edit) | every for edit in edits], lambda _: old)
+        return placed if all("line" in entry for entry in placed) else None
+    return hunks(path, old, new) if len(new) <= COMPARED_MAX_CHARS else None
+
+
+def _passage(path: str, edit: dict[str, Any]) -> dict[str, Any]:
+    old, new = wire.string(edit, "old_string"), wire.string(edit, "new_string")
+    found = {"path": path, "old_text": old, "new_text": new}
+    return found | {"replace_all": True} if edit.get("replace_all") is True else found
+
+
 def _hunk(path: str, hunk: dict[str, Any]) -> dict[str, Any]:
     lines = [line for line in hunk["lines"] if isinstance(line, str)]
+    # A line that begins with a backslash says of the one before it that nothing ends it.
+    ends = ["" if after.startswith("\\") else "\n" for after in [*lines[1:], ""]]
     entry: dict[str, Any] = {
         "path": path,
-        "old_text": "\n".join(line[1:] for line in lines if line[:1] in (" ", "-")),
-        "new_text": "\n".join(line[1:] for line in lines if line[:1] in (" ", "+")),
+        "old_text": "".join(line[1:] + end for line, end in zip(lines, ends, strict=True) if line[:1] in (" ", "-")),
+        "new_text": "".join(line[1:] + end for line, end in zip(lines, ends, strict=True) if line[:1] in (" ", "+")),
     }
     start = wire.whole(hunk.get("newStart"))
     if start is not None:

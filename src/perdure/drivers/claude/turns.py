@@ -52,6 +52,8 @@ class Turns:
                     f"/{command} would leave the session that is kept here; send a message with fresh context instead"
                 )
                 self._refuse(order, "command_refused", reason)
+            elif command in state.commands and not isinstance(said, str):
+                self._refuse(order, "command_refused", f"/{command} is a command and takes no pictures; send it alone")
             elif not said:
                 self._refuse(order, "empty_prompt", "there is nothing to send")
             else:
