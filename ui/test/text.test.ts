@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { grow, NOTHING, shown as toShow, codeOf, type Blocks } from "../src/text/blocks";
-import { counts, difference } from "../src/text/difference";
+import { counts, difference, numbered, shifts } from "../src/text/difference";
 
 const ARTICLE = `# Title
 
@@ -117,6 +117,19 @@ describe("difference", () => {
       ["added", "d"],
     ]);
     expect(counts(lines)).toEqual({ added: 2, removed: 1 });
+  });
+
+  it("has the numbers of the file where a change in it is placed", () => {
+    const diffs = [
+      { path: "a", old_text: "one\n", new_text: "one\ntwo\nthree\n", line: 10 },
+      { path: "b", old_text: null, new_text: "new\n" },
+      { path: "a", old_text: "x\n", new_text: "y\n", line: 22 },
+    ];
+    expect(shifts(diffs)).toEqual([0, 0, 2]);
+    const at = (index: number) => numbered(difference(diffs[index]!.old_text, diffs[index]!.new_text), diffs[index]!.line, shifts(diffs)[index]);
+    expect(at(0).map((line) => [line.kind, line.old, line.new])).toEqual([["same", 10, 10], ["added", undefined, 11], ["added", undefined, 12]]);
+    expect(at(1).map((line) => [line.old, line.new])).toEqual([[undefined, 1]]);
+    expect(at(2).map((line) => [line.kind, line.old, line.new])).toEqual([["removed", 20, undefined], ["added", undefined, 22]]);
   });
 
   it("gives the new text back from its lines", () => {

@@ -2,15 +2,15 @@
 // screens. Above: tool cards and permission requests. Below: difference.ts.
 
 import { memo, useMemo, useState } from "react";
-import { counts, difference } from "../text/difference";
+import { counts, difference, numbered } from "../text/difference";
 import { visible } from "../text/visible";
 import { plural, shortPath } from "../text/words";
 import type { Diff } from "../wire/types";
 
 const FIRST_LINES = 200;
 
-export const DiffView = memo(function DiffView({ diff, workdir }: { diff: Diff; workdir: string }) {
-  const lines = useMemo(() => difference(diff.old_text, diff.new_text), [diff.old_text, diff.new_text]);
+export const DiffView = memo(function DiffView({ diff, workdir, shift = 0 }: { diff: Diff; workdir: string; shift?: number }) {
+  const lines = useMemo(() => numbered(difference(diff.old_text, diff.new_text), diff.line, diff.line ? shift : 0), [diff.old_text, diff.new_text, diff.line, shift]);
   const [all, setAll] = useState(false);
   const shown = all ? lines : lines.slice(0, FIRST_LINES);
   const { added, removed } = counts(lines);

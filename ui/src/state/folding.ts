@@ -3,7 +3,7 @@
 
 import type { Event, Message, NoticePart, Part, Prompt, ResolvedPart, TextPart, ToolPart, TurnInfo } from "../wire/types";
 import { blank, find, type State, type Turn } from "./model";
-import { active, ofSession, queued, spent, started, unqueued, withSession } from "./ofsession";
+import { active, edited, ofSession, queued, spent, started, unqueued, withSession } from "./ofsession";
 
 /** Change the event's turn. One that is not here is fetched as it is when it is looked at; one is never made up. */
 function inTurn(state: State, event: Event, change: (turn: Turn) => Turn): State {
@@ -62,6 +62,8 @@ export function fold(state: State, event: Event): State {
       return resolved(state, event);
     case "message_queued":
       return queued(state, event);
+    case "queued_message_edited":
+      return edited(state, event);
     case "message_unqueued":
       return unqueued(state, event);
     case "error":

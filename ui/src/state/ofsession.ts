@@ -8,7 +8,7 @@ export const withSession = (state: State, changes: Partial<Session>): State =>
   state.session ? { ...state, session: { ...state.session, ...changes } } : state;
 
 const TOTALS = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd"] as const;
-const CHOICES = ["model", "mode", "models", "modes", "config_options"] as const;
+const CHOICES = ["model", "mode", "models", "modes", "config_options", "commands"] as const;
 
 /** Times are written so that the later one is the greater text. */
 const later = (one: string, other: string | undefined) => (other && other > one ? other : one);
@@ -74,8 +74,9 @@ export function started(state: State, event: Event): State {
   const choices = { ...state.choices, [session.agent]: Object.fromEntries(CHOICES.map((key) => [key, session[key]])) };
   // It was here before this page looked, with choices that only the server knows.
   const unknown = !before && !!session.turns?.some((turn) => turn.agent === event.agent);
-  const after = withSession(state, { ...changes, agent: event.agent, native_session_id: event.native_session_id ?? null, ...Object.fromEntries(CHOICES.map((key) => [key, null])), ...before });
-  return { ...after, choices, stale: state.stale || unknown };
+  const chosen: Partial<Session> = { ...Object.fromEntries(CHOICES.map((key) => [key, null])), commands: [], ...before };
+  const after = withSession(state, { ...changes, agent: event.agent, native_session_id: event.native_session_id ?? null, ...chosen });
+  return { ...after, commands: chosen.commands ?? [], choices, stale: state.stale || unknown };
 }
 
 /** What a turn has used is added to what the session has. */
@@ -111,6 +112,11 @@ export function queued(state: State, event: Event): State {
   // Those that interrupt go before those that wait, in their own order.
   queue.splice(event.first ? queue.filter((one) => one.first).length : queue.length, 0, entry);
   return { ...active(state, event, { queue_length: queue.length }), queue };
+}
+
+export function edited(state: State, event: Event): State {
+  const queue = state.queue.map((one) => (one.message_id === event.message_id ? { ...one, text: event.text } : one));
+  return { ...active(state, event), queue };
 }
 
 export function unqueued(state: State, event: Event): State {

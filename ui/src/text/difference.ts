@@ -113,6 +113,23 @@ function folded(lines: DiffLine[]): DiffLine[] {
   return out;
 }
 
+/** The same lines with the numbers that they have in their file. `shift`: how many lines the changes before it add. */
+export function numbered(lines: DiffLine[], first = 1, shift = 0): DiffLine[] {
+  if (first === 1 && shift === 0) return lines;
+  const moved = (number: number | undefined, by: number) => (number === undefined ? undefined : number + by);
+  return lines.map((line) => ({ ...line, old: moved(line.old, first - 1 - shift), new: moved(line.new, first - 1) }));
+}
+
+/** For each change, how many lines those before it in the same file add. */
+export function shifts(diffs: { path: string; old_text: string | null; new_text: string }[]): number[] {
+  const added = new Map<string, number>();
+  return diffs.map(({ path, old_text, new_text }) => {
+    const before = added.get(path) ?? 0;
+    added.set(path, before + linesOf(new_text).length - linesOf(old_text ?? "").length);
+    return before;
+  });
+}
+
 export function counts(lines: DiffLine[]): { added: number; removed: number } {
   let added = 0;
   let removed = 0;

@@ -18,8 +18,8 @@ function useDiffs(prompts: Record<string, Prompt[]>): Record<string, Diff[] | un
   const [diffs, setDiffs] = useState<Record<string, Diff[] | undefined>>({});
   useEffect(() => {
     for (const [session, some] of Object.entries(prompts)) {
-      for (const { kind, prompt_id, tool_id, turn } of some) {
-        if (kind !== "permission" || !tool_id || turn === null || prompt_id in diffs) continue;
+      for (const { kind, prompt_id, tool_id, turn, diff } of some) {
+        if (kind !== "permission" || diff?.length || !tool_id || turn === null || prompt_id in diffs) continue;
         get<{ turns: TranscriptTurn[] }>(at(session, "/transcript" + query({ from_turn: turn, to_turn: turn })))
           .then((found) => setDiffs((before) => ({ ...before, [prompt_id]: diffOf(found.turns, tool_id) })))
           .catch(() => undefined);

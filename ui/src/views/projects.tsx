@@ -13,7 +13,8 @@ import { patch, post, remove } from "../wire/api";
 import type { Json, Project, Rule } from "../wire/types";
 
 const LIMITS: [string, string][] = [
-  ["turn_timeout_s", "A turn may take (seconds)"],
+  ["turn_timeout_s", "Stop a turn without a sign of life after (seconds)"],
+  ["turn_limit_s", "A turn may take in all (seconds)"],
   ["idle_timeout_s", "Suspend an idle agent after (seconds)"],
   ["silence_s", "Report silence after (seconds)"],
   ["memory_limit_mb", "Memory of an agent (MiB)"],

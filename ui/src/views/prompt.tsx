@@ -1,12 +1,13 @@
 // A prompt that waits: the exact command or diff, and the answers, each behind one key (Y, A, N). Above: the session view
 // pins it over the composer, the inbox lists it. Below: the API. The first answer wins, whoever gives it.
 
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { Button, Link } from "../parts/button";
 import { Ago } from "../parts/clock";
 import { DiffView } from "../parts/diff";
 import { Code, Prose } from "../parts/markdown";
 import { say } from "../shell/toast";
+import { shifts } from "../text/difference";
 import { visible } from "../text/visible";
 import { at, post, Problem, sentence } from "../wire/api";
 import type { Diff, Json, Prompt, PromptOption } from "../wire/types";
@@ -72,6 +73,9 @@ function Permission({ session, prompt, workdir, diff, project, denying, keys }: 
   const [reason, setReason] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
   const field = useRef<HTMLInputElement>(null);
+  const shown = prompt.diff?.length ? prompt.diff : (diff ?? []);
+  const moved = useMemo(() => shifts(shown), [prompt.diff, diff]);
+  const covers = prompt.covers?.length ? prompt.covers : (prompt.always ?? []);
   const allow = byKind(prompt, "allow_once");
   const always = byKind(prompt, "allow_always");
   const deny = byKind(prompt, "reject_once") ?? byKind(prompt, "reject_always");
@@ -93,9 +97,9 @@ function Permission({ session, prompt, workdir, diff, project, denying, keys }: 
   return (
     <>
       <div className="mb-3 max-h-[32vh] space-y-2 overflow-y-auto">
-        {diff?.map((one, index) => <DiffView key={index} diff={one} workdir={workdir} />)}
-        {!isEmpty(prompt.input) && !diff?.length && <Code text={visible(asText(prompt.input))} lang={asText(prompt.input).startsWith("{") ? "json" : "bash"} className="overflow-x-auto rounded-md border border-line bg-raised px-3 py-2 break-words whitespace-pre-wrap" />}
-        {!!prompt.always?.length && <p className="text-xs text-amber">Always means: {visible(prompt.always.join("; "))}</p>}
+        {shown.map((one, index) => <DiffView key={index} diff={one} workdir={workdir} shift={moved[index]} />)}
+        {!isEmpty(prompt.input) && !shown.length && <Code text={visible(asText(prompt.input))} lang={asText(prompt.input).startsWith("{") ? "json" : "bash"} className="overflow-x-auto rounded-md border border-line bg-raised px-3 py-2 break-words whitespace-pre-wrap" />}
+        {!!covers.length && <p className="text-xs text-amber">Always means: {visible(covers.join("; "))}</p>}
       </div>
       {reason === null ? (
         <div className="flex flex-wrap gap-2">

@@ -1,6 +1,10 @@
 // What the server says, as types: resources and events in the words of the wire contract. Above: everything. Below:
 // nothing. Fields that the page does not read are left out; unknown ones are ignored.
 
+import type { Prompt, PromptOption, Question } from "./prompts";
+
+export type { Prompt, PromptOption, Question };
+
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 export interface Usage {
@@ -118,6 +122,8 @@ export interface Diff {
   path: string;
   old_text: string | null;
   new_text: string;
+  /** Where it begins in the new file, if that is known; else it is a passage of unknown place, or a whole file. */
+  line?: number;
 }
 
 export interface TextPart {
@@ -199,34 +205,6 @@ export interface NoticePart {
 }
 
 export type Part = TextPart | ToolPart | PlanPart | ImagePart | ResolvedPart | AskedPart | NoticePart;
-
-export interface PromptOption {
-  option_id: string;
-  name: string;
-  kind: "allow_once" | "allow_always" | "reject_once" | "reject_always";
-}
-
-export interface Question {
-  question_id: string;
-  question: string;
-  header: string;
-  multiple: boolean;
-  options: { label: string; description: string }[];
-}
-
-export interface Prompt {
-  prompt_id: string;
-  kind: "permission" | "question";
-  turn: number | null;
-  title: string;
-  tool_id: string | null;
-  tool?: string | null;
-  input: Json;
-  asked_at: string;
-  options: PromptOption[];
-  questions: Question[];
-  always?: string[];
-}
 
 export interface Queued {
   message_id: string;
