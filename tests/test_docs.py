@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from docs import generate
+from docs import commands, generate
 from perdure import config
 from perdure.core.errors import STATUS_OF_CODE
 from perdure.core.events import AnyEvent
@@ -17,6 +17,8 @@ from perdure.core.observe import OBSERVED
 from perdure.core.session import ALLOWED
 from perdure.surfaces.http.openapi import shown_path
 from perdure.surfaces.http.routes import ENDPOINTS
+from tests.harness import SharedServers
+from tests.surfaces.conftest import ServerProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -37,6 +39,44 @@ def anchors(text: str) -> set[str]:
 @pytest.mark.parametrize("name", sorted(generate.PAGES))
 def test_a_page_that_is_made_from_the_code_is_up_to_date(name: str) -> None:
     assert (DOCS / name).read_text("utf-8") == generate.PAGES[name](), "run: python docs/generate.py"
+
+
+@pytest.fixture(scope="module")
+def commands_page(servers: SharedServers) -> str:
+    with servers.borrowed(ServerProcess, generate.SERVER) as server:
+        return generate.commands_page(server.address())
+
+
+@pytest.mark.full
+def test_the_page_of_commands_says_what_running_them_says(commands_page: str) -> None:
+    assert (DOCS / "commands.md").read_text("utf-8") == commands_page, "run: python docs/generate.py"
+
+
+def test_every_commands_help_is_up_to_date() -> None:
+    """The same without a server, for whoever changes a help text."""
+    shown = (DOCS / "commands.md").read_text("utf-8")
+    for name, command in commands.leaves():
+        if name not in commands.NO_HELP:
+            assert commands.help_of(name, command) in shown, f"{name}: run: python docs/generate.py"
+
+
+@pytest.mark.full
+def test_errors_have_the_exit_code_of_their_kind(commands_page: str) -> None:
+    rows = re.findall(r"^\| `perdure ?(.*?)` \| (.*?) \| (\d+) \| (.*) \|$", commands_page, re.MULTILINE)
+    expected = {"missing argument": "2", "unknown session": "1", "no server": "3"}
+    for call, what, code, said in rows:
+        assert code == expected.get(what, code) and code in ("1", "2", "3"), f"{call}: {code} {said}"
+        assert said.startswith(("Error: ", "perdure: ")) and "Traceback" not in said, call
+    assert {what for _, what, _, _ in rows} >= {*expected, "ended session", "bad value"}
+
+
+def test_every_command_that_needs_a_server_is_tried_without_one_and_writes_json() -> None:
+    tried = {name for name, case in commands.cases() if case.what == "no server"}
+    leaves = dict(commands.leaves())
+    alone = {"serve", "rehearse", "completion", "mcp", "doctor", "agents add"}
+    assert set(leaves) == tried | alone
+    for name in tried | {"doctor", "agents add"}:
+        assert "--json" in {option for param in leaves[name].params for option in param.opts}, name
 
 
 def test_every_event_command_and_fact_has_its_row() -> None:
@@ -69,8 +109,8 @@ def test_every_command_of_the_command_line_has_its_row() -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "perdure", "--help"], capture_output=True, text=True, check=True, timeout=60
     ).stdout
-    names = re.findall(r"^  ([a-z-]+)  ", shown.partition("Commands:")[2], re.MULTILINE)
-    assert "serve" in names
+    names = re.findall(r"^  ([a-z]+)  ", shown, re.MULTILINE)
+    assert {"serve", "chat", "completion"} <= set(names)
     assert {f"perdure {name}" for name in names} <= first_cells("api.md")
 
 
@@ -98,7 +138,8 @@ def test_commands_and_options_in_examples_exist() -> None:
     """Each `perdure COMMAND --option` that a page shows is one that the program knows."""
     from perdure.surfaces.cli import COMMANDS, perdure
 
-    for page in PAGES:
+    # The page of commands shows on purpose what is wrong.
+    for page in [page for page in PAGES if page.name != "commands.md"]:
         for line in re.findall(r"(?:^|`|\./run )perdure ([a-z]+[^`\n]*)", page.read_text("utf-8"), re.MULTILINE):
             name = line.split()[0]
             if name not in COMMANDS:
@@ -115,6 +156,11 @@ def test_commands_and_options_in_examples_exist() -> None:
                 assert option in known, f"{page.name}: perdure {line}"
 
 
-def test_the_readme_is_the_packages_description() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["readme"] == "README.md"
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
+def test_first_steps_name_the_agent_that_needs_no_model(page: str) -> None:
+    """A message without an agent may go to one that costs money: no block of the first pages begins a session so."""
+    blocks = "\n".join(re.findall(r"```\w*\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL))
+    lines = re.findall(r"^(?:\./run )?perdure (?:chat|send|run)\b.*$", blocks, re.MULTILINE)
+    beginning = [line for line in lines if not re.search(r"perdure (chat|send) (last|s_)", line)]
+    assert beginning and all("--agent rehearsal" in line for line in beginning), beginning
+    assert all('"agent": "rehearsal"' in body for body in re.findall(r"-d '(.*?)'", blocks))

@@ -22,6 +22,7 @@ REAL_ONLY = {
     "end_to_end/claude/test_images.py",
     "end_to_end/claude/test_mcp.py",
     "end_to_end/claude/test_replay.py",
+    "end_to_end/claude/test_slash_commands.py",
     "end_to_end/claude/test_teams.py",
 }
 

@@ -1,10 +1,13 @@
 """Turn, silence and idle clocks on a live server, and what stops them."""
 
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from perdure.core.clock import seconds
+from perdure.runtime.agents import import_path
 from tests.end_to_end.victims import none_left
 from tests.harness import LiveServer
 
@@ -62,14 +65,71 @@ def test_both_ends_of_a_session_without_a_process_are_known_beforehand_and_survi
     assert known() == [("idle_timeout", "end"), ("lifetime", "end")]
 
 
-def test_a_turn_that_runs_too_long_is_stopped_with_what_it_said(server: LiveServer) -> None:
+@pytest.mark.parametrize(
+    ("limit", "what"), [("turn_timeout_s", "no sign of life"), ("turn_limit_s", "ran longer")], ids=str
+)
+def test_a_turn_that_hangs_is_stopped_with_what_it_said(server: LiveServer, limit: str, what: str) -> None:
     # Long enough for an agent that starts on a busy machine to say something.
-    session = server.create(limits={"turn_timeout_s": 6})
+    session = server.create(limits={limit: 6})
     turn = server.turn(session, "say half\nhang")
     assert (turn["stop_reason"], server.text(session, 1)) == ("timed_out", "half")
+    assert what in stopped_by(server, session)
     types = [event["type"] for event in server.log(session)]
     assert types.index("error") < types.index("turn_end")
     assert server.recalled(session) == ["say half\nhang"]
+
+
+def stopped_by(server: LiveServer, session: str) -> str:
+    """What the error of its turn says."""
+    (error,) = [event for event in server.log(session) if event["type"] == "error"]
+    assert error["code"] == "turn_timeout"
+    return str(error["message"])
+
+
+@pytest.mark.full
+def test_a_turn_that_works_is_not_stopped_however_long_it_takes(server: LiveServer) -> None:
+    session = server.create(limits={"turn_timeout_s": 4, "silence_s": 4, "on_silence": "abort"})
+    turn = server.turn(session, "stream 40 250")
+    assert turn["stop_reason"] == "end_turn"
+    assert turn["duration_ms"] > 9000
+
+
+@pytest.mark.full
+def test_a_turn_that_works_is_stopped_by_a_limit_that_is_set(server: LiveServer) -> None:
+    session = server.create(limits={"turn_timeout_s": 60, "turn_limit_s": 3})
+    server.send(session, "stream 1000 100")
+    timers = server.get(f"/api/sessions/{session}/explain")["timers"]
+    assert {timer["timer"]: timer["then"] for timer in timers}.get("turn_limit") == "abort"
+    server.wait_idle(session)
+    assert server.transcript(session)[0]["stop_reason"] == "timed_out"
+    assert "ran longer" in stopped_by(server, session) and server.text(session, 1).startswith("w0 ")
+
+
+BUSY = """
+[agents.busy]
+driver = "acp"
+command = ["sh", "-c", "(while :; do :; done) & exec {python} -m perdure.rehearsal --acp"]
+env = {{ PERDURE_REHEARSAL_DIR = "{folder}", PYTHONPATH = "{path}" }}
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("agent", "message", "what"),
+    [
+        ("busy", "delegate reviewer hang", "ran longer"),
+        ("busy", "hang", "no sign of life"),
+        ("rehearsal", "delegate reviewer hang", "no sign of life"),
+    ],
+    ids=["a tool that works", "an agent that spins", "a tool that hangs"],
+)
+def test_a_silent_tool_is_alive_only_while_its_processes_work(
+    make_server: Callable[..., LiveServer], tmp_path: Any, agent: str, message: str, what: str
+) -> None:
+    server = make_server(BUSY.format(python=sys.executable, folder=tmp_path, path=":".join(import_path())))
+    session = server.create(agent=agent, limits={"turn_timeout_s": 3, "turn_limit_s": 12})
+    assert server.turn(session, message)["stop_reason"] == "timed_out"
+    assert what in stopped_by(server, session)
 
 
 def test_a_silent_turn_is_reported_and_goes_on(server: LiveServer) -> None:
@@ -101,7 +161,13 @@ def test_a_session_goes_on_when_a_usage_limit_resets_whichever_agent_it_has(serv
 
 
 def test_clocks_stand_still_while_a_prompt_is_open(server: LiveServer) -> None:
-    session = server.create(limits={"turn_timeout_s": 6, "silence_s": 6, "idle_timeout_s": 1, "lifetime_s": 1})
+    session = server.create(
+        limits={
+            **dict.fromkeys(("turn_timeout_s", "turn_limit_s", "silence_s"), 6),
+            "idle_timeout_s": 1,
+            "lifetime_s": 1,
+        }
+    )
     other = server.create()
     server.send(session, "permit Deploy\nsay done")
     prompt = server.prompt(session)

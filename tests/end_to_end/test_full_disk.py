@@ -89,6 +89,24 @@ def until_refused(server: LiveServer, ballast: Ballast) -> str:
     return told[0]["detail"]
 
 
+def waits_for_room(server: LiveServer, session: str) -> bool:
+    return "disk is full" in server.get(f"/api/sessions/{session}/explain")["why"]
+
+
+@pytest.mark.needs("linux", "mount")
+def test_a_turn_whose_keeper_waits_for_room_says_so_though_all_that_was_said_is_stored(
+    cramped: LiveServer, small_disk: Path
+) -> None:
+    server, ballast = cramped, Ballast(small_disk / "ballast")
+    session = server.create(message="say half\nhang")
+    until_said(server, session, 1, "half")
+    assert not waits_for_room(server, session)
+    ballast.fill()
+    assert waits_for_room(server, session)
+    ballast.remove()
+    assert not waits_for_room(server, session)
+
+
 @pytest.mark.needs("linux", "mount")
 def test_a_turn_that_meets_a_full_disk_waits_and_loses_nothing(cramped: LiveServer, small_disk: Path) -> None:
     server, ballast = cramped, Ballast(small_disk / "ballast")
@@ -119,13 +137,11 @@ def test_while_the_disk_is_full_everything_can_be_read_and_what_can_not_be_kept_
     server.send(asking, "permit Deploy\nsay end")
     prompt = server.prompt(asking)
     answer = f"/api/sessions/{asking}/prompts/{prompt['prompt_id']}"
-    server.send(running, "stream 1500 2\nsay end")
+    server.send(running, "stream 1000000 2")
     until_said(server, running, 1, "w20 ")
     until_refused(server, ballast)
     ballast.fill()
-    eventually(
-        lambda: "disk is full" in server.get(f"/api/sessions/{running}/explain")["why"], "the session says why it waits"
-    )
+    eventually(lambda: waits_for_room(server, running), "the session says why it waits")
     assert server.text(idle, 1) == "one"
     assert [found["id"] for found in server.get("/api/sessions?q=one")["sessions"]] == [idle]
     assert server.get("/api/health")["status"] == "ok"
@@ -138,8 +154,12 @@ def test_while_the_disk_is_full_everything_can_be_read_and_what_can_not_be_kept_
         refused = server.http.request(method, path, json=body)
         assert (refused.status_code, refused.json()["code"]) == (503, "unavailable"), path
         assert "The disk is full. Make room" in refused.json()["detail"]
+    said = len(server.text(running, 1))
     ballast.remove()
-    assert server.wait_idle(running)["turns"][0]["stop_reason"] == "end_turn"
+    eventually(lambda: len(server.text(running, 1)) > said, "the turn goes on")
+    eventually(lambda: not waits_for_room(server, running), "the session no longer says that it waits")
+    server.post(f"/api/sessions/{running}/abort", expect=202)
+    assert server.wait_idle(running)["turns"][0]["stop_reason"] == "cancelled"
     server.post(answer, {"option_id": "allow_once"}, expect=200)
     assert server.wait_idle(asking)["turns"][0]["stop_reason"] == "end_turn"
     assert server.recalled(idle) == ["say one"]

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.harness import eventually
@@ -65,6 +66,17 @@ def test_the_plan_stands_beside_the_conversation(person: Person) -> None:
     beside = person.page.get_by_role("complementary", name="Plan, files and outline")
     expect(beside).to_contain_text("write")
     expect(beside.get_by_text("completed:")).to_have_count(3)
+
+
+@pytest.mark.parametrize("agent", ["rehearsal", "rehearsal-stream"])
+def test_an_edit_that_waits_for_permission_is_shown_as_a_diff(person: Person, agent: str) -> None:
+    """Also of an agent that speaks as Claude does, whose tool carries only an input."""
+    session = person.server.create(agent=agent)
+    person.server.send(session, "propose notes.txt 3")
+    person.go(f"/s/{session}")
+    card = person.page.get_by_role("region", name="Permission request")
+    expect(card.get_by_role("table", name="Changes in notes.txt")).to_contain_text("rehearsed 3")
+    expect(card.get_by_role("row")).to_have_count(3)
 
 
 def test_a_permission_is_given_by_one_key(person: Person) -> None:

@@ -25,7 +25,7 @@ class ServerProcess(LiveServer):
     def __init__(self, data: Path, config: str = CONFIG) -> None:
         super().__init__(data, config)
         self.folder = data.parent
-        """Where commands are run, and their home."""
+        """Where commands are run. Their home is a folder in it, which is not there yet."""
 
     @property
     def start_environment(self) -> dict[str, str]:
@@ -35,7 +35,7 @@ class ServerProcess(LiveServer):
     def environment(self) -> dict[str, str]:
         """What commands are run with."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PERDURE_", "XDG_"))}
-        return {**kept, "PYTHONPATH": SOURCE, "TERM": "xterm-256color", "HOME": str(self.folder)}
+        return {**kept, "PYTHONPATH": SOURCE, "TERM": "xterm-256color", "HOME": str(self.folder / "home")}
 
     def address(self) -> Address:
         return Address(self.url, self.token)
@@ -46,10 +46,10 @@ class ServerProcess(LiveServer):
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "perdure", "--data", str(self.data), *arguments]
 
-    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """A command of the command line, against this server."""
         given = ["--data", str(self.data), *arguments]
-        return warm.run(given, stdin=stdin, env=self.environment, cwd=self.folder, timeout_s=COMMAND_LIMIT_S)
+        return warm.run(given, stdin=stdin, env=self.environment, cwd=cwd or self.folder, timeout_s=COMMAND_LIMIT_S)
 
 
 @pytest.fixture

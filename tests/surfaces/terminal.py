@@ -117,8 +117,12 @@ class Display:
 class Terminal:
     """A program in a terminal. Use it as a context; at its end the program is killed."""
 
-    def __init__(self, argv: list[str], env: dict[str, str], cwd: Path) -> None:
+    def __init__(self, argv: list[str], env: dict[str, str], cwd: Path, *, signals: bool = False) -> None:
+        """With `signals`, Ctrl-C is a signal for a program that does not read keys itself."""
         self._master, slave = pty.openpty()
+        if signals:
+            # The first terminal that the leader of a session opens becomes the one that controls it.
+            argv = ["sh", "-c", 'exec "$@" <>"$0" >&0 2>&0', os.ttyname(slave), *argv]
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         self.display = Display()
         # Where tests run side by side, these say how wide another terminal is.

@@ -122,6 +122,24 @@ def test_send_with_wait_writes_the_answer_and_nothing_else_to_stdout(server: Ser
     assert "> Edited notes.txt +1 -0" in done.stderr
 
 
+def test_text_before_and_after_a_tool_is_apart_and_text_without_one_is_whole(server: ServerProcess) -> None:
+    done = server.run("send", "--wait", "-", stdin="say before\ntool Look nothing\ntool Look again\nsay after\n")
+    assert (done.returncode, done.stdout) == (0, "before\n\nafter\n")
+    whole = server.run("send", "--wait", "-", stdin="tool Look nothing\nstream 5 0\n")
+    assert whole.stdout.split() == [f"w{number}" for number in range(5)] and whole.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("word", ["last", "s_019a8fc1d2", "s_"])
+def test_a_session_without_a_text_is_a_usage_error_and_with_new_it_is_the_text(
+    server: ServerProcess, word: str
+) -> None:
+    refused = server.run("send", word)
+    assert refused.returncode == 2 and f"perdure send {word} TEXT" in refused.stderr and "--new" in refused.stderr
+    assert server.run("send", "--wait", "--new", word).returncode == 0
+    (session,) = json.loads(server.run("sessions", "--json").stdout)["sessions"]
+    assert session["title"] == word
+
+
 def test_send_with_wait_fails_when_the_turn_does(server: ServerProcess) -> None:
     done = server.run("send", "--wait", "-", stdin="say partly\ncrash 3\n")
     assert done.returncode == 1
@@ -142,6 +160,16 @@ def test_a_session_is_found_by_a_beginning_of_its_id_and_as_last(server: ServerP
     assert json.loads(server.run("show", "--json", "last").stdout)["id"] == session
     missing = server.run("show", "s_nothing")
     assert missing.returncode == 1 and "not_found" in missing.stderr
+
+
+def test_the_last_session_to_continue_is_not_one_that_has_ended(server: ServerProcess) -> None:
+    session = session_of(server, "say one")
+    assert server.run("run", "--scratch", "say two").stdout == "two\n"
+    assert json.loads(server.run("show", "--json", "last").stdout)["single_shot"]
+    assert server.run("send", "--wait", "--queue", "last", "say three").stdout == "three\n"
+    assert json.loads(server.run("show", "--json", "last").stdout)["id"] == session
+    server.run("stop", session)
+    assert "No session can be continued." in server.run("chat", "last", stdin="say four\n").stderr
 
 
 def test_a_busy_session_refuses_queues_or_is_interrupted_as_asked(server: ServerProcess) -> None:
@@ -248,7 +276,8 @@ def test_a_session_begins_with_its_projects_kickoff(server: ServerProcess, tmp_p
     sent = server.run("send", "--project", "site", "--kickoff", "--wait", "add tests")
     assert (sent.returncode, sent.stdout) == (0, "site: add tests\n"), sent.stderr
     assert server.run("send", "--project", "site", "--kickoff", "--wait").stdout.strip() == "site:"
-    assert server.run("send", "--kickoff").returncode == 1
+    assert server.run("send", "--kickoff", "--wait").stdout.strip() == "site:", "the current directory is the project's"
+    assert server.run("send", "--kickoff", "--scratch").returncode == 1
     assert server.run("send").returncode == 2
 
 

@@ -16,6 +16,7 @@ from perdure.surfaces.cli import agent_section
 from perdure.surfaces.cli.reach import Failure
 from tests.conftest import RealAgent
 from tests.surfaces.conftest import ServerProcess
+from tests.surfaces.terminal import Terminal
 
 FILE = """\
 # My own words stay.
@@ -53,6 +54,17 @@ def test_all_also_lists_what_could_be_added(server: ServerProcess) -> None:
     assert "perdure agents add codex" in listed
     shown = json.loads(server.run("agents", "--all", "--json").stdout)
     assert {entry["name"] for entry in shown["catalogue"]} == set(CATALOGUE)
+
+
+def test_a_long_sentence_takes_no_room_from_the_names_and_states_of_the_agents(server: ServerProcess) -> None:
+    with server.client() as client:
+        agents = client.agents()
+    with Terminal(server.command("agents", "--all"), server.environment, server.folder) as terminal:
+        assert terminal.wait_end() == 0
+        rows = [line.split() for line in terminal.text.splitlines()]
+        for agent in agents:
+            assert [agent["name"], agent["state"], agent["driver"]] in [row[:3] for row in rows]
+        assert "…" not in terminal.text
 
 
 def test_the_sessions_of_one_agent_are_listed_under_it(server: ServerProcess) -> None:

@@ -27,7 +27,7 @@ def test_a_conversation_shows_text_tools_and_a_permission_that_is_answered_inlin
     chat.wait("Permission:")
     chat.wait("y/a/n>")
     chat.enter("y")
-    chat.wait("Allowed by a person.")
+    chat.wait("Allowed.")
     chat.wait("Turn 2,")
     chat.enter("/quit")
     assert chat.wait_end() == 0
@@ -47,9 +47,9 @@ def test_a_denied_permission_carries_its_reason(chat: Terminal) -> None:
     chat.enter("permit Deploy")
     chat.wait("y/a/n>")
     chat.enter("maybe")
-    chat.wait("n denies (a reason may follow).")
+    chat.wait("n denies (a reason may follow)")
     chat.enter("n not on a Friday")
-    chat.wait("Denied by a person.")
+    chat.wait("Denied.")
     chat.wait("Turn 1,")
 
 
@@ -62,7 +62,7 @@ def test_a_draft_is_kept_while_a_permission_is_answered(server: ServerProcess, c
         client.send("permit Deploy", client.sessions()["sessions"][0]["id"], when_busy="interrupt")
     chat.wait("y/a/n>")
     chat.enter("y")
-    chat.wait("Allowed by a person.")
+    chat.wait("Allowed.")
     chat.wait("> half a thou")
 
 
@@ -80,14 +80,14 @@ def test_a_yes_that_was_entered_as_a_message_grants_nothing_that_is_asked_for_la
         assert proxy.held.wait(WAIT_S), chat.text
         chat.enter("yes")
         chat.enter("/help")
-        chat.wait("leave; the agent goes on")
+        chat.wait("leave; the agent continues")
         client.send("permit Deploy", session)
         chat.wait("y/a/n>")
         proxy.release()
         eventually(lambda: client.explain(session)["queue_length"] == 2, "both messages wait")
         assert len(client.prompts(session)) == 1
         chat.enter("n")
-        chat.wait("Denied by a person.")
+        chat.wait("Denied.")
         chat.wait("You: yes")
     proxy.close()
 
@@ -97,7 +97,7 @@ def test_what_is_entered_right_after_an_answer_is_a_message(chat: Terminal) -> N
     chat.enter("permit Deploy")
     chat.wait("y/a/n>")
     chat.type("y\rsay more\r")
-    chat.wait("Allowed by a person.")
+    chat.wait("Allowed.")
     chat.wait("You: say more")
     chat.wait("Turn 2,")
 
@@ -133,15 +133,36 @@ def test_escape_interrupts_the_turn_too(chat: Terminal) -> None:
     chat.wait("Interrupted.")
 
 
-def test_what_is_entered_while_a_turn_runs_is_queued_and_sent_after_it(chat: Terminal) -> None:
+def test_what_is_entered_while_a_turn_runs_waits_below_the_stream_and_is_sent_after_it(
+    server: ServerProcess, chat: Terminal
+) -> None:
     chat.enter("say first\x1b\rhang")
     chat.wait("\nfirst")
     chat.enter("/queue say second")
     chat.wait("Queued: say second")
-    chat.type("\x03")
+    chat.wait("1 queued")
+    with server.client() as client:
+        client.abort(client.sessions()["sessions"][0]["id"])
     chat.wait("Turn 2,")
     text = chat.text
     assert text.index("\nfirst") < text.index("You: say second") < text.index("\nsecond")
+    assert "Queued:" not in text
+
+
+def test_control_c_takes_queued_messages_back_into_the_input_and_then_interrupts(chat: Terminal) -> None:
+    chat.enter("hang")
+    chat.wait("Working")
+    chat.enter("say second")
+    chat.enter("say third")
+    chat.wait("2 queued")
+    chat.type("\x03")
+    chat.wait("> say second\nsay third")
+    assert "Queued:" not in chat.text and "Interrupted." not in chat.text
+    chat.type("\x1b")
+    chat.wait("Interrupted.")
+    chat.type("\r")
+    chat.wait("Turn 2,")
+    assert "You: say second\nsay third" in chat.text
 
 
 @pytest.mark.full
@@ -170,7 +191,7 @@ def test_markdown_appears_once_in_the_scrollback_however_long_it_is(chat: Termin
     chat.enter("/help")
     chat.wait("/sessions")
     chat.enter("/nonsense")
-    chat.wait("There is no /nonsense.")
+    chat.wait("Neither the chat nor rehearsal has a command /nonsense.")
 
 
 def test_a_chat_goes_on_in_the_session_that_it_is_given(server: ServerProcess) -> None:

@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 
 from perdure.surfaces.cli import wording
 from perdure.surfaces.cli.blocks import MAX_FENCE_LINES, Blocks
-from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Line, Narrator, Piece, Rested, Said
+from perdure.surfaces.cli.narration import (
+    Answered,
+    Asked,
+    Began,
+    Busy,
+    Ended,
+    Finished,
+    Line,
+    Narrator,
+    Piece,
+    Rested,
+    Said,
+)
 from perdure.surfaces.cli.output import age, duration, safe, size
 from perdure.surfaces.cli.prompts import NotUnderstood, choose, option_for
 from perdure.surfaces.stream import Event
@@ -125,7 +137,7 @@ def test_tools_plans_errors_and_prompts_are_told_once() -> None:
     [
         ({"status": "failed", "outcome": "denied"}, "Denied: a.py", "note"),
         ({"status": "failed", "outcome": "interrupted"}, "Interrupted: a.py  1.0 s", "note"),
-        ({"status": "failed"}, "Edited a.py  1.0 s  failed", "failed"),
+        ({"status": "failed"}, "Failed to edit a.py  1.0 s", "failed"),
         ({"status": "completed"}, "Edited a.py +1 -1  1.0 s", "tool"),
     ],
 )
@@ -151,6 +163,38 @@ def test_a_turn_that_began_with_a_replay_says_so_and_why_once() -> None:
     assert notes(tell(narrator, again)) == []
     assert notes(tell(Narrator(lambda turn: []), again)) == notes(pieces)
     assert notes(tell(Narrator(lambda turn: []), message(), event("turn_start", **{**start, "replayed": 0}))) == []
+
+
+def test_a_tool_that_waits_for_an_answer_is_not_shown_as_working() -> None:
+    tool: Json = {"name": "Edit", "kind": "edit", "title": "Edit: /srv/a.py", "input": {"file_path": "/srv/a.py"}}
+    prompt: Json = {"prompt_id": "p", "kind": "permission", "title": "Edit", "tool_id": "t", "options": []}
+    narrator = Narrator(lambda turn: [], "/srv")
+    steps = (
+        event("tool_use", tool_id="t", **tool),
+        event("pending_prompt", **prompt),
+        event("prompt_resolved", prompt_id="p", by="person", outcome="allowed"),
+    )
+    tell(narrator, message())
+    busy = [[piece for piece in tell(narrator, step) if isinstance(piece, Busy)][-1].doing for step in steps]
+    assert busy == [("Edit: a.py",), (), ("Edit: a.py",)]
+
+
+def test_a_denial_is_told_with_its_reason() -> None:
+    denied = event(
+        "prompt_resolved", prompt_id="p", by="person", outcome="denied", answer={"reason": "use\na constant"}
+    )
+    pieces = tell(Narrator(lambda turn: []), message(), denied)
+    [answered] = [piece for piece in pieces if isinstance(piece, Answered)]
+    told = wording.resolved(answered.by, answered.outcome, answered.reason)
+    assert told == "Denied. The reason: use a constant"
+    assert wording.resolved("rule", "allowed") == "Allowed by a rule."
+
+
+def test_a_file_that_was_read_is_named_as_seen_from_the_directory() -> None:
+    part: Json = {"name": "Read", "kind": "read", "title": "Read: /srv/a.py", "status": "completed"}
+    assert wording.tool({**part, "input": {"file_path": "/srv/a.py"}}, "/srv") == "Read a.py"
+    assert wording.tool({**part, "input": None, "locations": [{"path": "/srv/b.py"}]}, "/srv") == "Read b.py"
+    assert wording.tool({**part, "input": None}, "/srv") == "Read: /srv/a.py"
 
 
 def test_what_a_sub_agent_does_is_told_as_its_own() -> None:
@@ -182,11 +226,11 @@ def test_changes_of_history_say_what_was_changed_and_who_hears_of_it() -> None:
         change("rewind", 1, "a"),
     )
     assert notes(pieces) == [
-        'The message of turn 2 is now "other words". a and b are told the conversation anew with the next message.',
+        'The message of turn 2 is now "other words". The next message replays the conversation to a and b.',
         "Turn 5 is no longer part of the conversation.",
         "Turn 2 is tried again. Turn 4 is no longer part of the conversation.",
         "Turn 6 is tried again.",
-        "Turns 1 and 7 are no longer part of the conversation. a is told the conversation anew with the next message.",
+        "Turns 1 and 7 are no longer part of the conversation. The next message replays the conversation to a.",
     ]
 
 
@@ -221,8 +265,8 @@ def test_what_an_agent_is_told_besides_the_message_is_said_once() -> None:
     again = snapshot(1, [shorter.data, shortened.data])
     again.data["session"]["turns"][0]["catch_up"] = 2
     assert notes(pieces) == [
-        "a is told the 2 turns that it missed.",
-        "The conversation was too long for the agent (9 > 8). It is told less of it, in the same turn.",
+        "a gets the 2 turns that it missed.",
+        "The conversation was too long for the agent (9 > 8). It gets less of it, in the same turn.",
         "The conversation is too long.",
     ]
     assert notes(tell(narrator, again)) == []

@@ -115,7 +115,7 @@ def test_ctrl_c_leaves_the_run_and_says_how_to_stop_it(server: ServerProcess) ->
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=COMMAND_LIMIT_S)
     session = json.loads(server.run("sessions", "--json").stdout)["sessions"][0]
-    assert running.returncode == 130 and f"perdure abort {session['id']}" in errors
+    assert running.returncode == 130 and f"perdure --data {server.data} abort {session['id']}" in errors
     assert session["state"] == "processing"
 
 

@@ -66,6 +66,11 @@ class AsyncClient:
     close_session = _in_a_thread(Client.close_session)
     erase = _in_a_thread(Client.erase)
     set_config = _in_a_thread(Client.set_config)
+    change_session = _in_a_thread(Client.change_session)
+    queue = _in_a_thread(Client.queue)
+    edit_queued = _in_a_thread(Client.edit_queued)
+    unqueue = _in_a_thread(Client.unqueue)
+    files = _in_a_thread(Client.files)
     prompts = _in_a_thread(Client.prompts)
     answer = _in_a_thread(Client.answer)
     edit_message = _in_a_thread(Client.edit_message)
@@ -76,15 +81,20 @@ class AsyncClient:
     usage = _in_a_thread(Client.usage)
     transcript = _in_a_thread(Client.transcript)
     transcript_markdown = _in_a_thread(Client.transcript_markdown)
+    attachments = _in_a_thread(Client.attachments)
     attachment = _in_a_thread(Client.attachment)
     health = _in_a_thread(Client.health)
     server = _in_a_thread(Client.server)
+    directory = _in_a_thread(Client.directory)
+    default_agent = _in_a_thread(Client.default_agent)
     agents = _in_a_thread(Client.agents)
     agent = _in_a_thread(Client.agent)
     reload_agents = _in_a_thread(Client.reload_agents)
     catalogue = _in_a_thread(Client.catalogue)
     projects = _in_a_thread(Client.projects)
+    project = _in_a_thread(Client.project)
     add_project = _in_a_thread(Client.add_project)
+    change_project = _in_a_thread(Client.change_project)
     remove_project = _in_a_thread(Client.remove_project)
     login_link = _in_a_thread(Client.login_link)
     logins = _in_a_thread(Client.logins)
@@ -109,6 +119,13 @@ class AsyncClient:
         """The session's events after `position` (none: a snapshot first), live, until the session ends. `on_lost` and
         `on_back` are called in another thread."""
         stream = self.client.events(session_id, position, on_lost=on_lost, on_back=on_back)
+        return _each(iter(stream), stream.close)
+
+    def changes(
+        self, *, on_lost: Callable[[str], None] | None = None, on_back: Callable[[], None] | None = None
+    ) -> AsyncIterator[Event]:
+        """What changes in any session from now on, live and without end."""
+        stream = self.client.changes(on_lost=on_lost, on_back=on_back)
         return _each(iter(stream), stream.close)
 
 

@@ -1,10 +1,6 @@
 """The synchronous client: what the command line, and programs in Python, reach a server with.
 
-Above: cli/. Below: HTTP and sse.py. It knows the wire and nothing of the server's inside.
-
-It stands on httpx2: its import takes 70 to 90 ms on the machine where `http.client` takes 25, which is below the
-120 ms that a command may lose, and it brings pooled connections, timeouts for each phase, and TLS done right. It is
-imported when the first request is made, so a command that needs no server does not pay for it.
+Above: cli/. Below: transport.py and stream.py. It knows the wire and nothing of the server's inside.
 
 Three promises. A send carries a `message_id`, so that it can be repeated after a broken connection and is taken once.
 An event stream goes on after a disconnect or a server's restart at the position where it was, without a gap or a
@@ -14,85 +10,55 @@ refuses is a `Problem` with its code and sentence; no server is `Unreachable`.
 It deliberately keeps no state of a session: what events mean is for the reader to say.
 """
 
+import base64
+import mimetypes
+import os
 import secrets
-import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import quote, urlsplit
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 
 from perdure.surfaces.stream import EventStream
+from perdure.surfaces.transport import (
+    Address,
+    ClientError,
+    Json,
+    NeverSent,
+    Problem,
+    Transport,
+    Unreachable,
+    problem_of,
+)
 
-if TYPE_CHECKING:
-    import httpx2
+__all__ = [
+    "Address",
+    "Client",
+    "ClientError",
+    "Json",
+    "NeverSent",
+    "Problem",
+    "Unreachable",
+    "WhenBusy",
+    "attached",
+    "problem_of",
+]
 
-CONNECT_TIMEOUT_S = 5.0
-ANSWER_TIMEOUT_S = 60.0
-RETRY_FIRST_S = 0.1
-RETRY_MAX_S = 2.0
 PAGE_LIMIT = 200
 LOG_PAGE_EVENTS = 5000
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 WhenBusy = Literal["reject", "queue", "interrupt"]
-Json = dict[str, Any]
 
 
-class Address(NamedTuple):
-    """Where a server is, and what lets us in."""
+class Client(Transport):
+    """One server, and a verb for each thing that it does.
 
-    url: str
-    token: str | None = None
-
-
-class ClientError(Exception):
-    """What can go wrong on the way to a server."""
-
-
-class Unreachable(ClientError):
-    """No server answers, or the connection broke before its answer came."""
-
-
-class Problem(ClientError):
-    """The server refused: a code, a sentence that says what to do, and facts that help."""
-
-    def __init__(self, status: int, code: str, detail: str, facts: Json) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.code = code
-        self.detail = detail
-        self.facts = facts
-
-
-class Client:
-    """One server. `locate` is asked again after a lost connection, as a restarted server may listen elsewhere.
-
-    With `patience_s` a request that can be repeated is, until it is answered or that time is over.
+    `locate` is asked again after a lost connection, as a restarted server may listen elsewhere. With `patience_s` a
+    request that can be repeated is, until it is answered or that time is over.
     """
-
-    def __init__(self, locate: Address | Callable[[], Address], *, patience_s: float = 0.0) -> None:
-        self._locate: Callable[[], Address] = (lambda: locate) if isinstance(locate, Address) else locate
-        self.patience_s = patience_s
-        self.answer_timeout_s = ANSWER_TIMEOUT_S
-        self._lock = threading.Lock()
-        self._http: httpx2.Client | None = None
-        self._closed = threading.Event()
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._closed.set()
-        self._disconnect()
-
-    @property
-    def url(self) -> str:
-        return self._locate().url
 
     # Messages and sessions -------------------------------------------------------------------------------------------
 
@@ -109,19 +75,24 @@ class Client:
         workdir: str | None = None,
         kickoff: bool = False,
         parent: str | None = None,
+        attachments: Sequence[Json] = (),
+        model: str | None = None,
+        mode: str | None = None,
     ) -> Json:
         """Send a message: to a session, or to a new one. It is taken once, however often it is sent. With `kickoff` the
         project's template is a new session's first message, with `text` in its place; `parent` is the session that
-        starts the new one."""
+        starts the new one; `model` and `mode` are a new session's. `attached(path)` makes an attachment of a file."""
         body: Json = {"text": text, "message_id": message_id or new_message_id(), "when_busy": when_busy}
         body |= {"fresh": True} if fresh else {}
         body |= {"agent": agent} if agent else {}
+        body |= {"attachments": list(attachments)} if attachments else {}
         if session_id is not None:
             return self._json("POST", _session(session_id, "messages"), body=body, repeatable=True)
         body |= {"project": project} if project else {}
         body |= {"workdir": workdir} if workdir else {}
         body |= {"kickoff": True} if kickoff else {}
         body |= {"parent": parent} if parent else {}
+        body |= _given(model=model, mode=mode)
         # The server makes the new session's id from the message's, so that a repeat finds it.
         return self._json("POST", "/api/messages", body=body, repeatable=True)
 
@@ -192,6 +163,28 @@ class Client:
         body = {"config_id": config_id, "value": value}
         return self._json("POST", _session(session_id, "config"), body=body)
 
+    def change_session(self, session_id: str, /, **changes: Any) -> Json:
+        """Change title, summary, labels (the whole list) or archived; the session as it is then."""
+        return self._json("PATCH", _session(session_id), body=changes)
+
+    def queue(self, session_id: str) -> list[Json]:
+        """The messages that wait for the running turn to end, the next one first."""
+        return _queue(self._json("GET", _session(session_id, "queue")))
+
+    def edit_queued(self, session_id: str, message_id: str, text: str) -> list[Json]:
+        """Give a waiting message another text, in its place; the queue as it is then."""
+        return _queue(self._json("PATCH", _session(session_id, "queue", message_id), body={"text": text}))
+
+    def unqueue(self, session_id: str, message_id: str) -> list[Json]:
+        """Withdraw a waiting message; the queue as it is then."""
+        return _queue(self._json("DELETE", _session(session_id, "queue", message_id), repeatable=False))
+
+    def files(self, session_id: str, letters: str = "", *, limit: int | None = None) -> list[str]:
+        """Files in the session's working directory whose paths contain these letters."""
+        params = {"q": letters, "limit": limit}
+        found: list[str] = self._json("GET", _session(session_id, "files"), params=params)["files"]
+        return found
+
     def prompts(self, session_id: str) -> list[Json]:
         found: list[Json] = self._json("GET", _session(session_id, "prompts"))["prompts"]
         return found
@@ -255,6 +248,13 @@ class Client:
         """The session's events after `position` (none: a snapshot first), live, until the session ends."""
         return EventStream(self, _session(session_id, "events"), position, on_lost, on_back)
 
+    def changes(
+        self, *, on_lost: Callable[[str], None] | None = None, on_back: Callable[[], None] | None = None
+    ) -> EventStream:
+        """What changes in any session from now on, live and without end: turns, prompts, titles, ends. Text and tools
+        are in `events` of one session."""
+        return EventStream(self, "/api/events", None, on_lost, on_back, all_sessions=True)
+
     def transcript(self, session_id: str, from_turn: int = 1, *, rewound: bool = False) -> Json:
         """The turns in full; with `rewound` also those that are no longer visible, marked as such."""
         params = {"from_turn": from_turn, "rewound": "true" if rewound else None}
@@ -276,6 +276,18 @@ class Client:
                 return
             position = int(msgspec.json.decode(lines[-1])["seq"])
 
+    def attachments(self, session_id: str) -> list[Json]:
+        """The files that came with messages, oldest first: as the messages have them, and `message_id` and `turn` (None
+        while the message waits). Those without a `file` were only named, and can't be fetched."""
+        turns = self.transcript(session_id, rewound=True)["turns"]
+        messages = [{**turn["message"], "turn": turn["turn"]} for turn in turns if turn["message"]]
+        messages += [{**waiting, "turn": None} for waiting in self.queue(session_id)]
+        return [
+            {"turn": message["turn"], "message_id": message["message_id"], **attachment}
+            for message in messages
+            for attachment in message["attachments"]
+        ]
+
     def attachment(self, session_id: str, file: str) -> bytes:
         """A file that came with a message."""
         return self._ask("GET", _session(session_id, "attachments", file)).content
@@ -288,6 +300,13 @@ class Client:
     def server(self) -> Json:
         """How the server is: what it runs and uses, and what is damaged and set aside."""
         return self._json("GET", "/api/server")
+
+    def directory(self, path: str) -> Json:
+        """How the server sees a directory: its identity, and the projects that it lies in."""
+        return self._json("GET", "/api/directory", params={"path": path})
+
+    def default_agent(self) -> str:
+        return str(self._json("GET", "/api/agents")["default"])
 
     def agents(self) -> list[Json]:
         found: list[Json] = self._json("GET", "/api/agents")["agents"]
@@ -310,11 +329,19 @@ class Client:
         found: list[Json] = self._json("GET", "/api/projects")["projects"]
         return found
 
+    def project(self, project_id: str) -> Json:
+        """One project, by its id or its name."""
+        return self._json("GET", _project(project_id))
+
     def add_project(self, /, path: str, **fields: Any) -> Json:
         return self._json("POST", "/api/projects", body={"path": path, **fields}, repeatable=False)
 
+    def change_project(self, project_id: str, /, **changes: Any) -> Json:
+        """Change a project. What is left out stays; None takes a setting away. The project as it is then."""
+        return self._json("PATCH", _project(project_id), body=changes)
+
     def remove_project(self, project_id: str) -> None:
-        self._ask("DELETE", f"/api/projects/{quote(project_id, safe='')}", repeatable=False)
+        self._ask("DELETE", _project(project_id), repeatable=False)
 
     def login_link(self) -> str:
         """A link that signs one browser in, once."""
@@ -334,99 +361,16 @@ class Client:
         """Sign every browser out; how many there were."""
         return int(self._json("DELETE", "/api/logins", repeatable=False)["ended"])
 
-    # The connection --------------------------------------------------------------------------------------------------
-
-    def connect(self) -> "httpx2.Client":
-        """A new connection to where the server is now."""
-        import httpx2
-
-        address = self._locate()
-        parts = urlsplit(address.url)
-        return httpx2.Client(
-            base_url=address.url,
-            headers={"authorization": f"Bearer {address.token}"} if address.token else {},
-            timeout=httpx2.Timeout(self.answer_timeout_s, connect=CONNECT_TIMEOUT_S),
-            # Making a TLS context takes longer than the request when there is no TLS.
-            verify=parts.scheme == "https",
-            # A proxy is never the way to this machine itself.
-            trust_env=parts.hostname not in LOOPBACK,
-        )
-
-    def _shared(self) -> "httpx2.Client":
-        with self._lock:
-            if self._http is None:
-                self._http = self.connect()
-            return self._http
-
-    def _disconnect(self) -> None:
-        """The next request asks anew where the server is."""
-        with self._lock:
-            http, self._http = self._http, None
-        if http is not None:
-            http.close()
-
-    def pause(self, delay_s: float) -> bool:
-        """Wait between two tries; True if the client was closed meanwhile."""
-        return self._closed.wait(delay_s)
-
-    def _json(
-        self, method: str, path: str, *, body: Json | None = None, params: Json | None = None, repeatable: bool = True
-    ) -> Json:
-        answer = self._ask(method, path, body=body, params=params, repeatable=repeatable)
-        found: Json = msgspec.json.decode(answer.content) if answer.content else {}
-        return found
-
-    def _ask(
-        self, method: str, path: str, *, body: Json | None = None, params: Json | None = None, repeatable: bool = True
-    ) -> "httpx2.Response":
-        deadline = time.monotonic() + self.patience_s
-        delay_s = RETRY_FIRST_S
-        while True:
-            try:
-                return self._ask_once(method, path, body, params)
-            except Unreachable as error:
-                never_sent = isinstance(error, NeverSent)
-                if not (repeatable or never_sent) or time.monotonic() + delay_s > deadline or self.pause(delay_s):
-                    raise
-                delay_s = min(RETRY_MAX_S, delay_s * 2)
-
-    def _ask_once(self, method: str, path: str, body: Json | None, params: Json | None) -> "httpx2.Response":
-        import httpx2
-
-        http = self._shared()
-        given = {key: value for key, value in (params or {}).items() if value is not None}
-        content = None if body is None else msgspec.json.encode(body)
-        headers = {} if content is None else {"content-type": "application/json"}
-        try:
-            answer = http.request(method, path, params=given, content=content, headers=headers)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            self._disconnect()
-            raise NeverSent(f"No server answers at {http.base_url}.") from error
-        except httpx2.TransportError as error:
-            self._disconnect()
-            raise Unreachable(f"The connection to {http.base_url} broke: {error or type(error).__name__}.") from error
-        if answer.status_code >= 400:
-            raise problem_of(answer.status_code, answer.content)
-        return answer
-
-
-class NeverSent(Unreachable):
-    """The request did not reach any server, so that it may be repeated whatever it does."""
-
-
-def problem_of(status: int, content: bytes) -> Problem:
-    """The refusal in an answer; of something that is not our server too."""
-    try:
-        body = msgspec.json.decode(content)
-        detail = str(body.get("error") or body.get("detail") or "")
-        code = str(body.get("code") or "unknown")
-    except (msgspec.DecodeError, AttributeError, UnicodeDecodeError):
-        return Problem(status, "unknown", f"The server answered {status} without saying why.", {})
-    return Problem(status, code, detail or f"The server answered {status} without saying why.", body)
-
 
 def new_message_id() -> str:
     return f"m_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
+
+
+def attached(path: str | os.PathLike[str]) -> Json:
+    """A file as an attachment of a message, with its content."""
+    file = Path(path)
+    mime_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    return {"name": file.name, "mime_type": mime_type, "data": base64.b64encode(file.read_bytes()).decode()}
 
 
 def _given(**fields: Any) -> Json:
@@ -435,3 +379,12 @@ def _given(**fields: Any) -> Json:
 
 def _session(session_id: str, *rest: str) -> str:
     return "/".join(["/api/sessions", *(quote(part, safe="") for part in (session_id, *rest))])
+
+
+def _project(project_id: str) -> str:
+    return f"/api/projects/{quote(project_id, safe='')}"
+
+
+def _queue(answer: Json) -> list[Json]:
+    found: list[Json] = answer["queue"]
+    return found

@@ -28,7 +28,9 @@ def made_message(sessions: Sessions, project: str, title: str, message: str | No
 def asked_message(sessions: Sessions, project: str | None, title: str, message: str | None) -> str:
     """The same for somebody who asked for the kickoff: what can't be made is refused."""
     if project is None:
-        raise Refused("invalid", "kickoff needs a project: it is the project's template that is used.")
+        raise Refused(
+            "invalid", "kickoff needs a project: it is the project's template that is used.", fields=["kickoff"]
+        )
     made = made_message(sessions, project, title, message)
     if made is not None:
         return made

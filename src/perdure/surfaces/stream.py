@@ -52,6 +52,8 @@ class EventStream:
         position: int | str | None,
         on_lost: Callable[[str], None] | None,
         on_back: Callable[[], None] | None,
+        *,
+        all_sessions: bool = False,
     ) -> None:
         self.position: int | str | None = position
         self._client = client
@@ -66,6 +68,7 @@ class EventStream:
         self._lost = False
         self._retry_s = RETRY_FIRST_S
         self._ended = False
+        self._all_sessions = all_sessions
 
     def close(self) -> None:
         self._closed.set()
@@ -109,7 +112,7 @@ class EventStream:
         # A connection of its own: another thread that loses its connection must not take this one with it.
         http = self._client.connect()
         headers = {"accept": "text/event-stream"}
-        params = {}
+        params = {"all": "true"} if self._all_sessions else {}
         # A plain number counts events; only an id says in which life of the store it was given.
         if isinstance(self.position, int):
             params["offset"] = str(self.position)
@@ -121,17 +124,19 @@ class EventStream:
                 if answer.status_code == 204:
                     return
                 if answer.status_code >= 500:
-                    raise Broken(f"the server answered {answer.status_code}")
+                    raise Broken("The server could not show the events.")
                 if answer.status_code != 200:
                     raise problem_of(answer.status_code, answer.read())
                 self._arrived(answer)
                 yield from self._read(answer)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise Broken(f"No server answers at {http.base_url}.") from error
         except (httpx2.TransportError, httpx2.StreamError) as error:
-            raise Broken(str(error) or type(error).__name__) from error
+            raise Broken("The connection to the server broke.") from error
         finally:
             self._socket = None
         if not self._ended:
-            raise Broken("the server closed the stream")
+            raise Broken("The server closed the connection.")
 
     def _arrived(self, answer: "httpx2.Response") -> None:
         network = answer.extensions.get("network_stream")
@@ -157,6 +162,10 @@ class EventStream:
     def _event(self, frame: Frame) -> Event | None:
         data: dict[str, Any] = msgspec.json.decode(frame.data)
         seq = int(data.get("seq", 0))
+        if self._all_sessions:
+            # Each session counts its own events; the position in the stream is the frame's id.
+            self.position = frame.id if frame.id is not None else self.position
+            return Event(str(self.position), seq, frame.event, data.get("turn"), data, frame.data)
         if frame.event != "snapshot" and seq <= self._seq:
             return None
         self._seq = seq

@@ -29,7 +29,7 @@ def stop_for(server: LocalServer, stopped_s: float) -> None:
 
 def test_a_turn_is_not_stopped_because_its_server_was_stopped(make_server: Make) -> None:
     server = make_server()
-    limits = {"turn_timeout_s": 60, "silence_s": 60, "on_silence": "abort"}
+    limits = {"turn_timeout_s": 60, "turn_limit_s": 60, "silence_s": 60, "on_silence": "abort"}
     silent = server.create(limits=limits, message="hang")
     tools = server.create(limits=limits, message="permit Deploy\nhang")
     prompt = server.prompt(tools)
@@ -60,11 +60,12 @@ def test_a_running_turn_and_an_idle_session_do_not_notice(make_server: Make, by_
     limits = {"idle_timeout_s": 600, "lifetime_s": 600, "on_idle": "end", "on_lifetime": "end"}
     unused, used = server.create(limits=limits), server.create(limits=limits)
     server.turn(used, "say one")
-    busy = server.create(limits={"turn_timeout_s": 600, "silence_s": 600, "on_silence": "abort"})
+    limits = {"turn_timeout_s": 600, "turn_limit_s": 600, "silence_s": 600, "on_silence": "abort"}
+    busy = server.create(limits=limits)
     server.send(busy, "hang")
     set_clock(server, by_s)
     assert [server.session(one)["state"] for one in (unused, used, busy)] == ["idle", "idle", "processing"]
-    for one, names in ((used, {"idle_timeout", "lifetime"}), (busy, {"turn_timeout", "silence"})):
+    for one, names in ((used, {"idle_timeout", "lifetime"}), (busy, {"turn_timeout", "turn_limit", "silence"})):
         timers = server.get(f"/api/sessions/{one}/explain")["timers"]
         assert {timer["timer"] for timer in timers} == names
         assert all(500 < timer["in_s"] <= 600 for timer in timers), timers
@@ -75,11 +76,13 @@ def test_a_clock_that_is_set_back_keeps_nothing_alive(make_server: Make) -> None
     ends = server.create(limits={"idle_timeout_s": 3, "on_idle": "end"}, message="say one")
     grows_old = server.create(limits={"lifetime_s": 3, "on_lifetime": "end"})
     hangs = server.create(limits={"turn_timeout_s": 3}, message="hang")
+    works = server.create(limits={"turn_limit_s": 3}, message="stream 1000 100")
     set_clock(server, -HOURS_10_S)
     for one in (ends, grows_old):
         assert server.wait(one, lambda found: found["state"] == "ended")["status"] == "timed-out"
-    server.wait_idle(hangs)
-    assert server.transcript(hangs)[0]["stop_reason"] == "timed_out"
+    for one in (hangs, works):
+        server.wait_idle(one)
+        assert server.transcript(one)[0]["stop_reason"] == "timed_out"
 
 
 def test_a_turn_that_is_being_stopped_when_the_clock_is_set_back_is_ended_in_time(make_server: Make) -> None:

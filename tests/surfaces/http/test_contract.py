@@ -316,6 +316,12 @@ def test_a_busy_session_refuses_queues_or_is_interrupted(server: LocalServer) ->
     assert (queued.turn, queued.run_id, queued.state) == (None, None, "processing")
     waiting = fits(server.get(f"{path}/queue"), shapes.Queue)
     assert [(entry.message_id, entry.text) for entry in waiting.queue] == [("q1", "say two")]
+    edited = fits(server.http.patch(f"{path}/queue/q1", json={"text": "say three"}).json(), shapes.Queue)
+    assert [(entry.message_id, entry.text) for entry in edited.queue] == [("q1", "say three")]
+    again = server.send(session, "say two", when_busy="queue", message_id="q1")
+    assert (again["message_id"], again["turn"]) == ("q1", None)
+    assert is_problem(server.http.patch(f"{path}/queue/q1", json={"text": " "}), 400, "invalid")
+    assert is_problem(server.http.patch(f"{path}/queue/q2", json={"text": "say no"}), 404, "not_found")
     assert server.http.delete(f"{path}/queue/q1").json() == {"queue": []}
     assert is_problem(server.http.delete(f"{path}/queue/q1"), 404, "not_found")
     server.send(session, "say three", when_busy="interrupt")

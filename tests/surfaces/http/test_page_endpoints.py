@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perdure.runtime.filesystem import directory_identity
 from perdure.surfaces.http import page, shapes
 from tests.harness import eventually
 from tests.signing import signed_in
@@ -26,6 +27,27 @@ def test_the_server_says_how_it_is(server: LocalServer) -> None:
     assert after.events > before.events
     assert (after.sessions.working, after.sessions.waiting) == (1, 1)
     server.post(f"/api/sessions/{session}/stop")
+
+
+def test_the_server_says_how_it_sees_a_directory(server: LocalServer, tmp_path: Path) -> None:
+    (tmp_path / "site" / "src").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("site")
+    project = server.post("/api/projects", {"name": "site", "path": str(tmp_path / "link")}, expect=201)["id"]
+    for path in (tmp_path / "site", tmp_path / "link", tmp_path / "site" / "src"):
+        seen = fits(server.http.get("/api/directory", params={"path": str(path)}).json(), shapes.Directory)
+        assert (seen.path, seen.identity) == (str(path.resolve()), directory_identity(str(path)))
+        assert (seen.private, seen.projects) == (False, [project])
+    assert server.http.get("/api/directory", params={"path": str(server.data)}).json()["private"]
+    assert server.get("/api/directory")["path"] == "/"
+    missing = server.http.get("/api/directory", params={"path": str(tmp_path / "none")})
+    assert is_problem(missing, 404, "not_found")
+    assert is_problem(server.http.get("/api/directory", params={"path": "site"}), 400, "invalid")
+    inside = server.create(project=project, workdir=str(tmp_path / "site" / "src"))
+    assert server.session(inside)["workdir"] == str((tmp_path / "site" / "src").resolve())
+    for outside in (str(tmp_path), str(tmp_path / "site" / ".."), "relative"):
+        refused = server.http.post("/api/sessions", json={"project": project, "workdir": outside})
+        assert is_problem(refused, 400, "invalid"), outside
+    server.http.delete(f"/api/projects/{project}").raise_for_status()
 
 
 def test_files_of_the_working_directory_are_found_by_letters(server: LocalServer, tmp_path: Path) -> None:

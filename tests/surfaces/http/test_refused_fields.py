@@ -194,3 +194,13 @@ def test_a_limit_that_nobody_knows_is_refused(server: LocalServer, tmp_path: Pat
         assert is_problem(answer, 400, "invalid"), path
         assert "there is no limits.turn_timeout." in answer.json()["error"]
     assert server.get(f"/api/projects/{project['id']}") == project
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [({"title": 7}, ["title"]), ({"limits": {"silence_s": "x"}}, ["limits.silence_s"]), ([], None), (7, None)],
+    ids=str,
+)
+def test_a_refusal_names_the_fields_that_it_is_about(server: LocalServer, body: Any, fields: Any) -> None:
+    answer = server.http.post("/api/sessions", json=body)
+    assert is_problem(answer, 400, "invalid") and answer.json().get("fields") == fields

@@ -58,8 +58,11 @@ def _string(text: str) -> str:
 
 def append(path: Path, name: str, section: str) -> None:
     """Add the section to the file, which need not exist yet."""
+    from perdure.runtime.settings_check import check_agents
+
     try:
         before = load(path)
+        check_agents(before, path.parent)
         text = path.read_text("utf-8") if path.exists() else ""
     except (ConfigError, OSError) as error:
         raise Failure(f"Nothing was changed. {error}") from error

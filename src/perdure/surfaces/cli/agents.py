@@ -6,26 +6,23 @@ from pathlib import Path
 
 import click
 
+from perdure.surfaces.cli.default_group import DefaultGroup
 from perdure.surfaces.cli.output import print_json, print_table
 from perdure.surfaces.cli.reach import Failure, Reach, reaching, sentence_of
 from perdure.surfaces.cli.sessions import list_sessions
+from perdure.surfaces.cli.terms import as_typed
 from perdure.surfaces.client import Client, Json, Problem, Unreachable
 
 TRIAL_TIMEOUT_S = 180.0
 
 
-class AgentCommands(click.Group):
-    """A word that is no command is the name of an agent, to be shown."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands:
-            args = ["show", *args]
-        return super().resolve_command(ctx, args)
-
-
-@click.group(name="agents", cls=AgentCommands, invoke_without_command=True, subcommand_metavar="[NAME | COMMAND]")
+@click.group(
+    name="agents",
+    cls=DefaultGroup,
+    default="show",
+    invoke_without_command=True,
+    subcommand_metavar="[NAME | COMMAND]",
+)
 @click.option("--all", "everything", is_flag=True, help="Also those that are known and could be added.")
 @reaching
 @click.pass_context
@@ -47,14 +44,20 @@ def agents_command(ctx: click.Context, reach: Reach, everything: bool) -> None:
         for agent in agents
     ]
     rows += [
-        [entry["name"], "not added", entry["driver"], "", f"{entry['title']}: perdure agents add {entry['name']}"]
+        [
+            entry["name"],
+            "not added",
+            entry["driver"],
+            "",
+            as_typed(f"{entry['title']}: perdure agents add {entry['name']}"),
+        ]
         for entry in known
         if not entry["offered"]
     ]
-    print_table(["agent", "state", "driver", "version", "what to do"], rows, "There is no agent.")
+    print_table(["agent", "state", "driver", "version", "what to do"], rows, "There is no agent.", wrap_last=True)
 
 
-@agents_command.command("sessions")
+@agents_command.command("sessions", short_help="List the sessions of one agent.")
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many.")
 @reaching
@@ -84,7 +87,7 @@ def show_agent_command(reach: Reach, name: str) -> None:
         ["modes", ", ".join(modes)],
         ["models", ", ".join(models)],
     ]
-    print_table([name, ""], [row for row in rows if row[1]], "")
+    print_table([name, ""], [row for row in rows if row[1]], "", wrap_last=True)
 
 
 @agents_command.command("add")
@@ -110,7 +113,7 @@ def add_agent_command(reach: Reach, name: str, call: str | None, config: str | N
         return
     click.echo(f"Added to {path}:\n\n{section}")
     click.echo(
-        f"The server has it. Try it with: perdure agents test {name}"
+        as_typed(f"The server has it. Try it with: perdure agents test {name}")
         if taken
         else "No server took it yet: the next start will, if it reads this file."
     )
@@ -159,6 +162,30 @@ def _reloaded(reach: Reach, name: str, path: Path) -> bool:
     except Problem as problem:
         click.echo(f"perdure: {sentence_of(problem)}", err=True)
         return False
+
+
+@click.command()
+@reaching
+def reload_command(reach: Reach) -> None:
+    """Take the agents as perdure.toml names them now, without a restart.
+
+    Running turns go on with the agent as it was when they began. All other settings are read at the start: restart the
+    server to change them. Running turns outlive that too.
+    """
+    with reach.client() as client:
+        before = {agent["name"]: agent["command"] for agent in client.agents()}
+        agents = client.reload_agents()
+    if reach.as_json:
+        print_json({"agents": agents})
+        return
+    after = {agent["name"]: agent["command"] for agent in agents}
+    changes = [
+        *(f"added {name}" for name in after if name not in before),
+        *(f"changed {name}" for name in after if name in before and after[name] != before[name]),
+        *(f"removed {name}" for name in before if name not in after),
+    ]
+    said = ", ".join(changes) or "the agents and their commands are the same"
+    click.echo(f"Reloaded: {said}. The server has {len(agents)} agent{'' if len(agents) == 1 else 's'}.")
 
 
 @agents_command.command("test")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from perdure.surfaces.cli.histories import message_of, split_turn
 from perdure.surfaces.cli.plans import plan_words
 from perdure.surfaces.cli.prompts import NotUnderstood
+from perdure.surfaces.cli.terms import as_typed
 from perdure.surfaces.client import Client
 
 Json = dict[str, Any]
@@ -43,7 +44,7 @@ def rewind(client: Client, session_id: str, line: str) -> Outcome:
     turn = _number(line, "/rewind N")
     revision = client.session(session_id)["revision"]
     client.rewind(session_id, turn, revision=revision)
-    return Outcome(f"What was dropped stays in the log: perdure show {session_id} --rewound")
+    return Outcome(as_typed(f"What was dropped stays in the log: perdure show {session_id} --rewound"))
 
 
 def fork(client: Client, session_id: str, line: str) -> Outcome:

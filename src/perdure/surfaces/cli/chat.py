@@ -1,18 +1,31 @@
 """`perdure chat`: the command, and the plain chat for scripts. In a terminal, conversation.py takes over.
 
 Above: people and pipes. Below: the client. Where stdin or stdout is not a terminal each line is a message and answers
-are plain text, so that `echo 'say hi' | perdure chat` works; only `/agent NAME` is no message here either.
+are plain text, so that `echo 'say hi' | perdure chat` works; only `/agent NAME` is no message here either. A line that
+is refused does not end the chat: the next one may be an answer to it.
 """
 
-import os
 import sys
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import click
 
+from perdure.surfaces.cli.background import ServerWatch, ensure_server
+from perdure.surfaces.cli.chat_commands import unescaped
+from perdure.surfaces.cli.config_options import current
 from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn
-from perdure.surfaces.cli.reach import Reach, find_session, reaching
-from perdure.surfaces.client import Client
+from perdure.surfaces.cli.output import one_line
+from perdure.surfaces.cli.places import Place, Wish, check_current, choose, home_shortened, placing, sees_here
+from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching, sentence_of
+from perdure.surfaces.cli.terms import as_typed
+from perdure.surfaces.client import Client, Problem
+
+Json = dict[str, Any]
+
+TITLE_CHARS = 60
+SCRATCH = "a new scratch folder"
+HELP_LINE = "/help lists what you can do here."
 
 
 class Beginning(NamedTuple):
@@ -20,40 +33,134 @@ class Beginning(NamedTuple):
 
     session_id: str | None
     agent: str | None
-    project: str | None
-    workdir: str | None
+    place: Place
     fresh: bool
+    config: Mapping[str, str] = {}
+    """The model and the mode of a new session, as far as they were given."""
+    header: str = HELP_LINE
+    """Agent, model, directory and session, for the first lines of the chat."""
+    is_local: bool = False
+    """Whether the server, and so the agent, sees the files of this machine."""
+
+    @property
+    def where(self) -> str:
+        """Where a new session of this chat would work."""
+        if self.place.workdir is not None:
+            return home_shortened(self.place.workdir)
+        return SCRATCH if self.place.project is None else f"project {self.place.project}"
 
 
 @click.command()
 @click.argument("session", required=False)
 @click.option("--agent", help="The agent to talk with.")
-@click.option("--project", help="For a new session: the project it works in.")
-@click.option("--workdir", metavar="DIR", help="For a new session: the directory it works in.")
-@click.option("--fresh", "--fresh-session", "fresh", is_flag=True, help="Give the agent the transcript anew.")
+@placing
+@click.option("--model", help="For a new session: the agent's model.")
+@click.option("--mode", help="For a new session: the agent's mode.")
+@click.option("-c", "--continue", "continues", is_flag=True, help="Continue the last session, as SESSION `last` does.")
+@click.option(
+    "--fresh",
+    "--fresh-session",
+    "fresh",
+    is_flag=True,
+    help="Restart the agent's context: replay the conversation to it.",
+)
 @reaching
 def chat_command(
-    reach: Reach, session: str | None, agent: str | None, project: str | None, workdir: str | None, fresh: bool
+    reach: Reach,
+    session: str | None,
+    agent: str | None,
+    wish: Wish,
+    model: str | None,
+    mode: str | None,
+    continues: bool,
+    fresh: bool,
 ) -> int:
     """Talk with an agent in this terminal.
 
-    Without a SESSION the first message begins one. /help in the chat lists what can be done. If stdin is not a
-    terminal, each line is a message, and `/agent NAME` goes on with another agent.
+    SESSION is an id, a unique beginning of one, or `last`. Without a SESSION the first message begins one, in the
+    current directory. If no server runs, one is started in the background. /help in the chat lists what you can do.
+    If stdin is not a terminal, each line is a message, and `/agent NAME` goes on with another agent.
     """
+    if continues and session is not None:
+        raise click.UsageError("Give SESSION or --continue, not both.")
+    session = "last" if continues else session
+    config = {name: value for name, value in (("model", model), ("mode", mode)) if value is not None}
+    if session is not None and (wish.is_given or config):
+        raise click.UsageError(
+            "--workdir, --project, --scratch, --model and --mode are for a new session: leave out the session or these."
+        )
+    if session is not None and " " in session.strip():
+        raise click.UsageError(
+            as_typed(f"{session!r} is no session. Enter a message in the chat, or send it: perdure send --wait TEXT")
+        )
+    is_plain = reach.as_json or not (sys.stdin.isatty() and sys.stdout.isatty())
+    if not is_plain:
+        if session is None:
+            check_current(wish)
+        ensure_server(reach)
     with reach.client() as client:
         client.health()
-        session_id = find_session(client, session) if session else None
-        place = os.path.abspath(os.path.expanduser(workdir)) if workdir else None
-        beginning = Beginning(session_id, agent, project, place, fresh)
-        if reach.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        session_id = find_session(client, session, to_continue=True) if session else None
+        beginning = Beginning(session_id, agent, _place(reach, client, wish, session_id), fresh, config)
+        if is_plain:
+            beginning.place.warn()
             return plain_chat(client, beginning, as_json=reach.as_json)
         from perdure.surfaces.cli.conversation import converse
 
-        return converse(client, beginning, reach.data / "chat_history")
+        beginning = beginning._replace(header=header(client, beginning), is_local=sees_here(reach, client))
+        return converse(client, beginning, ServerWatch(reach), reach.data / "chat_history")
+
+
+def _place(reach: Reach, client: Client, wish: Wish, session_id: str | None) -> Place:
+    if session_id is None:
+        return choose(reach, client, wish)
+    # For a session that the chat begins later. What speaks against the current directory must not end this chat.
+    try:
+        return choose(reach, client, wish)
+    except Failure:
+        return Place()
+
+
+def header(client: Client, beginning: Beginning) -> str:
+    """Agent, model and directory; title and session; and what is to be known of them: each in a line of its own."""
+    session = client.session(beginning.session_id) if beginning.session_id else None
+    known = {entry["name"]: entry for entry in client.agents()}
+    project = session["project"] if session else beginning.place.project
+    settings = next((one for one in client.projects() if project in (one["id"], one["name"])), None)
+    if project is not None and settings is None and session is None:
+        raise Failure(f"There is no project {project!r}. `perdure projects` lists them. (not_found)")
+    its_agent = session["agent"] if session else settings and settings["agent"]
+    name = beginning.agent or its_agent or client.default_agent()
+    agent = known.get(name, {"name": name, "state": "missing", "reason": "the server no longer has this agent."})
+    if beginning.agent is not None and name not in known:
+        raise Failure(f"There is no agent {beginning.agent!r}. Agents: {', '.join(known)} (not_found)")
+    goes_on = session is not None and agent["name"] == its_agent
+    model = beginning.config.get("model") or _model(session if goes_on and session else agent)
+    where = home_shortened(session["workdir"]) if session else beginning.where
+    if settings is not None:
+        where = home_shortened(settings["path"]) if where.startswith("project ") else where
+        where += f" (project {settings['name']})"
+    lines = [f"Perdure: {agent['name']}, {model}, in {where}"]
+    if session is None:
+        lines.append(f"New session. {HELP_LINE}")
+    else:
+        if session["title"]:
+            lines.append(f'"{one_line(session["title"], TITLE_CHARS)}"')
+        lines.append(f"Session {session['id']}. {HELP_LINE}")
+    if agent["state"] != "ready":
+        lines.append(f"{agent['name']} can't work yet: {agent['reason']}")
+    if session is None and beginning.place.warning:
+        lines.append(beginning.place.warning)
+    return "\n".join(lines)
+
+
+def _model(known: Json) -> str:
+    """The model of a session, or the one that an agent begins with, as far as it has said so."""
+    return current(known, "model") or "its default model"
 
 
 def chosen_agent(client: Client, name: str) -> str | None:
-    """The agent that the next message goes to; None, and a sentence, if there is none of this name."""
+    """The agent that the next message goes to; None, and a sentence, if no agent has this name."""
     known = [agent["name"] for agent in client.agents()]
     if name in known:
         return name
@@ -63,7 +170,7 @@ def chosen_agent(client: Client, name: str) -> str | None:
 
 
 def plain_chat(client: Client, beginning: Beginning, *, as_json: bool) -> int:
-    """One message per line of stdin. 1 if a turn did not end well."""
+    """One message per line of stdin. 1 if a line was refused or a turn did not end well."""
     client.patience_s = SEND_PATIENCE_S
     worst = 0
     session_id, agent, fresh = beginning.session_id, beginning.agent, beginning.fresh
@@ -76,15 +183,15 @@ def plain_chat(client: Client, beginning: Beginning, *, as_json: bool) -> int:
             chosen = chosen_agent(client, rest.strip())
             agent, worst = chosen or agent, max(worst, 0 if chosen else 1)
             continue
-        sent = client.send(
-            line.rstrip("\n"),
-            session_id,
-            agent=agent,
-            fresh=fresh,
-            when_busy="queue",
-            project=beginning.project if session_id is None else None,
-            workdir=beginning.workdir if session_id is None else None,
-        )
+        new = {**beginning.place.fields, **beginning.config} if session_id is None else {}
+        try:
+            sent = client.send(
+                unescaped(line.rstrip("\n")), session_id, agent=agent, fresh=fresh, when_busy="queue", **new
+            )
+        except Problem as problem:
+            click.echo(f"perdure: {sentence_of(problem)}", err=True)
+            worst = 1
+            continue
         session_id, agent, fresh = str(sent["session_id"]), None, False
         worst = max(worst, follow_turn(client, sent, as_json=as_json))
     return worst

@@ -228,6 +228,6 @@ def _init_process() -> Finding:
         what = "Perdure would be PID 1, and turns end with it. Run the container with an init process (docker --init)."
         return Finding("warning", "init", what)
     if any(Path(sign).exists() for sign in CONTAINER_SIGNS) and name not in INIT_NAMES:
-        what = f"a container whose PID 1 is {name}. Turns outlive the server only if it is not PID 1: use --init."
+        what = f"PID 1 of this container is {name}, not an init process. With --init, turns outlive a crash."
         return Finding("warning", "init", what)
     return Finding("ok", "init", f"PID 1 is {name}; a turn outlives a crash of the server")

@@ -1,82 +1,75 @@
 """A chat in a terminal: what is entered becomes commands to the server, what the server tells becomes text.
 
-Above: chat.py. Below: the client and narrator in a thread of their own, the painter, the screen. The loop owns all
-state; the thread only hands pieces over. A lost server changes one word of the status line: the draft stays, sends
+Above: chat.py. Below: the feed, which follows the session in a thread, the painter, the screen. The loop owns all
+state; the thread only hands pieces over. A lost server changes the status line and adds a note: the draft stays, sends
 are repeated under the same message_id, the stream goes on where it was.
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from perdure.surfaces.cli import changes
+import click
+
+from perdure.core.slash_commands import names
+from perdure.surfaces.cli import changes, chat_commands, choosing
+from perdure.surfaces.cli.background import ServerWatch
 from perdure.surfaces.cli.changes import Outcome
 from perdure.surfaces.cli.chat import Beginning
-from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Narrator, Piece, Rested
-from perdure.surfaces.cli.output import condition, duration, one_line
+from perdure.surfaces.cli.chat_commands import Message, Mistake, Own
+from perdure.surfaces.cli.completion import ChatCompleter
+from perdure.surfaces.cli.config_options import values
+from perdure.surfaces.cli.destination import Destination
+from perdure.surfaces.cli.feed import Feed, News
+from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Line, Piece, Rested
+from perdure.surfaces.cli.open_prompts import OpenPrompts
+from perdure.surfaces.cli.output import seconds_since
 from perdure.surfaces.cli.paint import Painter
-from perdure.surfaces.cli.prompts import NotUnderstood, choose, how_to_answer, permission_for
+from perdure.surfaces.cli.pasting import Entry, Pastes, clipboard_image
+from perdure.surfaces.cli.places import home_shortened
+from perdure.surfaces.cli.prompts import NotUnderstood
 from perdure.surfaces.cli.reach import Failure, sentence_of
 from perdure.surfaces.cli.screen import Screen
-from perdure.surfaces.client import Client, Problem, Unreachable
-from perdure.surfaces.stream import EventStream
+from perdure.surfaces.cli.situation import Situation, doing_now, farewell, lost_line, queue_lines, status_line
+from perdure.surfaces.cli.terms import as_typed
+from perdure.surfaces.client import Client, Problem, Unreachable, new_message_id
 
 Json = dict[str, Any]
 
 PATIENCE_S = 120.0
 LEAVE_AGAIN_S = 3.0
-RECENT_SESSIONS = 10
-HELP = """\
-Enter sends, Alt+Enter breaks the line. Esc or Ctrl-C interrupts the running turn; Ctrl-C twice, or Ctrl-D, leaves.
-/abort             interrupt the running turn
-/queue TEXT        send TEXT when the running turn has ended (what you enter while it runs is queued, too)
-/agent [NAME]      list the agents, or go on with another one
-/fresh             give the agent the whole transcript with the next message
-/retry [N] [TEXT]  work turn N, or the last one, again: with its own text or with another
-/edit [N] [TEXT]   give that turn's message another text; without TEXT you change it here
-/rewind N          drop turn N and all after it
-/fork [N]          go on in a new session that has the turns up to N, or all
-/plan              what the next turn would do, and why
-/skip              give no answer to the open prompt
-/status            why the session is in its state
-/sessions          the sessions that were active last
-/new               begin a new session
-/quit              leave; the agent goes on with what it does"""
+SERVER_LOOK_EVERY_S = 1.0
 
 
-class News(NamedTuple):
-    """What the thread hands over: pieces, whether the stream is live, and what ended it for good."""
-
-    stream: EventStream
-    pieces: list[Piece]
-    is_live: bool = True
-    trouble: str = ""
-
-
-def converse(client: Client, beginning: Beginning, history: Path) -> int:
+def converse(client: Client, beginning: Beginning, server: ServerWatch, history: Path) -> int:
     client.patience_s = PATIENCE_S
-    asyncio.run(Conversation(client, beginning, history).run())
+    conversation = Conversation(client, beginning, server, history)
+    try:
+        asyncio.run(conversation.run())
+    finally:
+        click.echo(conversation.farewell(), nl=False)
     return 0
 
 
 class Conversation:
-    def __init__(self, client: Client, beginning: Beginning, history: Path) -> None:
+    def __init__(self, client: Client, beginning: Beginning, server: ServerWatch, history: Path) -> None:
         self._client = client
+        self._server = server
         self._beginning = beginning
-        self._session_id = beginning.session_id
-        self._next_agent, self._next_fresh = beginning.agent, beginning.fresh
-        self._agent = beginning.agent or ""
-        self._inbox: asyncio.Queue[News] = asyncio.Queue()
-        self._stream: EventStream | None = None
-        self._prompts: dict[str, Json] = {}
-        self._answers: Json = {}
-        self._answering: set[str] = set()
-        """Prompts whose answer is on its way."""
+        self._to = Destination(client, beginning.place.workdir)
+        self._to.session_id, self._to.next_agent = beginning.session_id, beginning.agent
+        self._next_fresh = beginning.fresh
+        self._next_config = dict(beginning.config)
+        """The model and the mode of a session that the next message begins."""
+        self._pastes = Pastes()
+        self._sending: list[str] = []
+        self._feed = Feed(client)
+        self._prompts = OpenPrompts()
         self._working_since: float | None = None
-        self._live = True
+        self._lost_since: float | None = None
+        """Since when the server does not answer."""
         self._leave_before = 0.0
         self._tail = ""
         self._entering = asyncio.Lock()
@@ -84,62 +77,43 @@ class Conversation:
         self._screen = Screen(
             on_line=self._take_line,
             on_interrupt=self._interrupt,
-            on_leave=self._leave,
+            on_expand=lambda: self._screen.show(self._painter.expand()),
+            on_paste=lambda text: self._pastes.paste(text, is_local=beginning.is_local),
+            on_clipboard=lambda: self._start(self._paste_image()),
             tail=lambda: self._tail,
+            waiting=lambda: queue_lines(self._to.situation.queue, self._sending, self._screen.columns),
             status=self._status,
-            mark=self._mark,
+            mark=self._prompts.mark,
+            kept=lambda text: self._pastes.expand(text).text,
+            completer=ChatCompleter(self._to.slash, self._to.values, self._to.files),
             history=history,
         )
         self._painter = Painter(self._screen.columns)
 
     async def run(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._start(self._paint())
-        if self._session_id is not None:
-            self._watch(self._session_id, None)
-        self._start(self._note("Perdure. /help lists what can be done here."))
+        self._start(self._to.refresh())
+        self._start(self._watch_server())
+        if self._to.session_id is not None:
+            self._feed.open(self._to.session_id, None)
+        self._start(self._note(self._beginning.header))
         try:
             await self._screen.app.run_async(handle_sigint=False)
         finally:
-            self._unwatch()
+            self._feed.close()
             # Wakes requests that are being repeated; what was sent is sent.
             self._client.close()
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def _watch_server(self) -> None:
+        while True:
+            await asyncio.sleep(SERVER_LOOK_EVERY_S)
+            if said := await asyncio.to_thread(self._server.look):
+                await self._note(said, "yellow")
+
     # From the server -------------------------------------------------------------------------------------------------
-
-    def _watch(self, session_id: str, position: int | None) -> None:
-        stream = self._client.events(
-            session_id,
-            position,
-            on_lost=lambda _: self._post(News(stream, [], is_live=False)),
-            on_back=lambda: self._post(News(stream, [])),
-        )
-        self._stream = stream
-        threading.Thread(target=self._follow, args=(session_id, stream), name="perdure-events", daemon=True).start()
-
-    def _unwatch(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
-
-    def _follow(self, session_id: str, stream: EventStream) -> None:
-        narrator = Narrator(lambda turn: list(self._client.transcript(session_id, turn)["turns"]))
-        try:
-            for event in stream:
-                pieces = list(narrator.tell(event))
-                if pieces:
-                    self._post(News(stream, pieces))
-        except (Problem, Unreachable) as error:
-            self._post(News(stream, [], trouble=sentence_of(error)))
-
-    def _post(self, news: News) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._inbox.put_nowait, news)
-        except RuntimeError:
-            return  # the chat was left and its loop is closed; nobody reads this any more
 
     async def _paint(self) -> None:
         """Everything that has come is painted at once, so that a flood costs few redraws."""
@@ -147,40 +121,44 @@ class Conversation:
             batch: list[News] = []
             try:
                 async with asyncio.timeout(self._painter.redraw_in_s):
-                    batch.append(await self._inbox.get())
+                    batch.append(await self._feed.news.get())
             except TimeoutError:
                 pass
-            while not self._inbox.empty():
-                batch.append(self._inbox.get_nowait())
+            while not self._feed.news.empty():
+                batch.append(self._feed.news.get_nowait())
             self._painter.columns = self._screen.columns
-            text = "".join(self._take(news) for news in batch if news.stream is self._stream)
+            text = "".join(self._take(news) for news in batch if news.stream is self._feed.stream)
             self._tail = self._painter.tail()
             self._screen.show(text)
             self._screen.redraw()
 
     def _take(self, news: News) -> str:
-        self._live = news.is_live
+        self._lost_since = None if news.is_live else self._lost_since or time.monotonic()
         if news.trouble:
             return self._painter.note(news.trouble, "red")
+        if news.event is not None and news.event.type == "system":
+            if news.event.data.get("code") == "reason_not_told" and (reason := self._prompts.take_reason()):
+                self._screen.give_back(reason)
+        elif news.event is not None:
+            self._to.situation.follow(news.event.type, news.event.data)
         text = []
         for piece in news.pieces:
             self._know(piece)
+            if isinstance(piece, Line) and piece.tone == "user":
+                piece = Line(self._pastes.echo(piece.text), "user")
             text.append(self._painter.paint(piece))
-            if isinstance(piece, Asked):
-                text.append(self._painter.note(how_to_answer(piece.prompt), "dim"))
         return "".join(text)
 
     def _know(self, piece: Piece) -> None:
         if isinstance(piece, Began):
-            self._working_since, self._agent = time.monotonic(), piece.agent or self._agent
+            self._working_since = time.monotonic() - (seconds_since(piece.started_at) if piece.started_at else 0)
         elif isinstance(piece, Finished | Rested | Ended):
             self._working_since = None
         elif isinstance(piece, Asked):
-            self._prompts[piece.prompt["prompt_id"]] = piece.prompt
+            self._prompts.add(piece.prompt)
             self._screen.stash_draft()
         elif isinstance(piece, Answered):
-            if self._prompts.pop(piece.prompt_id, None) is not None and piece.prompt_id not in self._answering:
-                self._answers = {}
+            self._prompts.remove(piece.prompt_id)
             if not self._prompts:
                 self._screen.restore_draft()
 
@@ -196,20 +174,23 @@ class Conversation:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._screen.fail(error)
 
-    def _open_prompt(self) -> Json | None:
-        """The prompt that the next line answers."""
-        return next((prompt for key, prompt in self._prompts.items() if key not in self._answering), None)
-
     def _take_line(self, text: str) -> None:
         """Whether a line is an answer is decided as it is entered, by what the mark says then: a "yes" that was meant
         as a message must not grant what is asked for while it waits to be sent."""
-        prompt, word = self._open_prompt(), text.strip().partition(" ")[0]
-        if word.startswith("/") and "/" not in word[1:]:
-            self._start(self._attempt(self._command(text.strip())))
-        elif prompt is not None and word:
-            self._answer(prompt, text.strip())
-        elif word:
-            self._start(self._attempt(self._enter(text)))
+        if not text.strip():
+            return
+        prompt, entry = self._prompts.first(), self._pastes.expand(text)
+        known = self._to.commands
+        meant = chat_commands.read(entry.text, None if known is None else names(known), self._to.agent)
+        if isinstance(meant, Own):
+            self._start(self._attempt(self._command(meant, text)))
+        elif prompt is not None and not (isinstance(meant, Message) and meant.command):
+            self._answer(prompt, entry.text.strip())
+        elif isinstance(meant, Mistake):
+            self._screen.give_back(text)
+            self._start(self._note(meant.sentence, "yellow"))
+        else:
+            self._start(self._attempt(self._enter(entry._replace(text=meant.text))))
 
     async def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -219,60 +200,52 @@ class Conversation:
         except (Failure, NotUnderstood) as error:
             await self._note(str(error), "yellow")
 
-    async def _command(self, text: str) -> None:
-        word, _, rest = text.partition(" ")
-        command = getattr(self, f"_do_{word[1:]}", None)
-        if command is None:
-            await self._note(f"There is no {word}. /help lists what there is.")
-            return
+    async def _command(self, command: Own, line: str) -> None:
         try:
-            await command(rest.strip())
+            await getattr(self, f"_do_{command.name}")(command.rest)
         except (Problem, Unreachable):
-            if rest.strip() and not self._screen.draft:
-                self._screen.draft = text
+            if command.rest:
+                self._screen.give_back(line)
             raise
 
-    async def _enter(self, text: str) -> None:
-        # One after the other, so that messages arrive in the order in which they were entered.
-        async with self._entering:
-            await self._send(text)
-
-    async def _send(self, text: str) -> None:
-        begins = self._session_id is None
-        how: Json = {"when_busy": "queue", "agent": self._next_agent, "fresh": self._next_fresh}
-        if begins:
-            how |= {"project": self._beginning.project, "workdir": self._beginning.workdir}
+    async def _enter(self, entry: Entry) -> None:
+        self._sending.append(entry.shown or entry.text)
         try:
-            sent = await asyncio.to_thread(self._client.send, text, self._session_id, **how)
-        except (Problem, Unreachable):
-            if not self._screen.draft:
-                self._screen.draft = text
-            raise
-        self._next_agent, self._next_fresh = None, False
+            # One after the other, so that messages arrive in the order in which they were entered.
+            async with self._entering:
+                await self._send(entry)
+        finally:
+            self._sending.remove(entry.shown or entry.text)
+
+    async def _send(self, entry: Entry) -> None:
+        begins = self._to.session_id is None
+        how: Json = {"when_busy": "queue", "agent": self._to.next_agent, "fresh": self._next_fresh}
+        how |= {"message_id": new_message_id(), "attachments": entry.attachments}
         if begins:
-            self._session_id = str(sent["session_id"])
-            self._watch(self._session_id, 0)
+            how |= {**self._beginning.place.fields, **self._next_config}
+        self._pastes.remember(how["message_id"], entry)
+        try:
+            sent = await asyncio.to_thread(self._client.send, entry.text, self._to.session_id, **how)
+        except (Problem, Unreachable):
+            self._screen.give_back(entry.shown or entry.text)
+            raise
+        self._to.next_agent, self._next_fresh, self._next_config = None, False, {}
+        if begins:
+            self._to.session_id = str(sent["session_id"])
+            self._feed.open(self._to.session_id, 0)
 
     def _answer(self, prompt: Json, text: str) -> None:
         try:
-            answer = permission_for(prompt, text) if prompt["kind"] == "permission" else self._question(prompt, text)
+            answer = self._prompts.answer(prompt, text)
         except NotUnderstood as error:
             self._start(self._note(str(error), "yellow"))
             return
         if answer is not None:
-            # A second line must not be taken for a second answer.
-            self._answers = {}
-            self._answering.add(prompt["prompt_id"])
+            self._prompts.begin(prompt)
             self._start(self._attempt(self._give(prompt, answer)))
 
-    def _question(self, prompt: Json, text: str) -> Json | None:
-        """The whole answer, once each of the prompt's questions has its own."""
-        questions = prompt["questions"]
-        self._answers[questions[len(self._answers)]["question_id"]] = choose(questions[len(self._answers)], text)
-        return {"answers": self._answers} if len(self._answers) == len(questions) else None
-
     async def _give(self, prompt: Json, answer: Json) -> None:
-        session_id, prompt_id = self._session_id, prompt["prompt_id"]
+        session_id, prompt_id = self._to.session_id, prompt["prompt_id"]
         try:
             assert session_id is not None
             async with self._entering:
@@ -280,56 +253,93 @@ class Conversation:
             # The event says the same a moment later.
             self._know(Answered(prompt_id, "person", ""))
         finally:
-            self._answering.discard(prompt_id)
+            self._prompts.end(prompt)
+
+    async def _take_back(self) -> None:
+        """Withdraw what waits, and put it into the input again."""
+        session_id, waiting = self._to.session_id, list(self._to.situation.queue)
+        assert session_id is not None
+        texts = []
+        for queued in waiting:
+            try:
+                await asyncio.to_thread(self._client.unqueue, session_id, queued["message_id"])
+            except Problem:
+                continue  # it is no longer waiting: its turn has begun
+            self._to.situation.follow("message_unqueued", queued)
+            texts.append(self._pastes.entered(queued["message_id"], queued["text"]))
+            self._to.next_agent = queued.get("agent") or self._to.next_agent
+        if texts:
+            self._screen.give_back("\n".join(texts))
 
     def _interrupt(self, is_control_c: bool) -> None:
-        if self._working_since is not None or self._prompts:
+        is_live = self._lost_since is None
+        if is_live and self._to.situation.queue and self._to.session_id is not None:
+            self._start(self._attempt(self._take_back()))
+        elif is_live and (self._working_since is not None or self._prompts):
             self._start(self._attempt(self._do_abort("")))
-        elif is_control_c and self._screen.draft:
+        elif is_control_c and is_live and self._screen.draft:
             self._screen.draft = ""
         elif is_control_c:
             if time.monotonic() < self._leave_before:
-                self._leave()
+                self._screen.leave()
                 return
             self._leave_before = time.monotonic() + LEAVE_AGAIN_S
             self._start(self._note("Press Ctrl-C again to leave."))
 
-    def _leave(self) -> None:
-        self._screen.leave()
-
     # Slash commands --------------------------------------------------------------------------------------------------
 
     async def _do_help(self, _: str) -> None:
-        await self._note(HELP)
+        await self._note(chat_commands.help_text(self._to.commands, self._to.agent, self._screen.columns))
 
     async def _do_abort(self, _: str) -> None:
-        if self._session_id is not None:
-            await asyncio.to_thread(self._client.abort, self._session_id)
+        if self._to.session_id is not None:
+            await asyncio.to_thread(self._client.abort, self._to.session_id)
 
     async def _do_queue(self, text: str) -> None:
         if text:
-            await self._enter(text)
+            await self._enter(Entry(text))
         else:
             await self._note("Give a text: /queue TEXT")
 
     async def _do_agent(self, name: str) -> None:
-        agents = await asyncio.to_thread(self._client.agents)
-        known = {agent["name"]: agent for agent in agents}
-        if name in known:
-            self._next_agent = self._agent = name
-            await self._note(f"The next message goes to {name}.")
+        await self._to.refresh()
+        if name in self._to.agents:
+            self._to.next_agent, self._next_config = name, {}
+        await self._note(choosing.agents_text(self._to.agents, self._to.agent, name))
+
+    async def _do_model(self, given: str) -> None:
+        await self._configure("model", given)
+
+    async def _do_mode(self, given: str) -> None:
+        await self._configure("mode", given)
+
+    async def _configure(self, config_id: str, given: str) -> None:
+        session_id = self._to.session_id
+        if session_id is not None and self._to.next_agent in (None, self._to.situation.agent):
+            known = await asyncio.to_thread(self._client.session, session_id)
+            current = getattr(self._to.situation, config_id)
+        elif session_id is not None:
+            raise NotUnderstood(f"Send {self._to.next_agent} a message first, then choose its {config_id}.")
         else:
-            problem = f"There is no agent {name!r}. " if name else ""
-            await self._note(problem + "Agents: " + ", ".join(f"{key} ({known[key]['state']})" for key in known))
+            await self._to.refresh()
+            known, current = self._to.agents.get(self._to.agent, {}), self._next_config.get(config_id)
+        offered = values(known, config_id)
+        if not given:
+            await self._note(choosing.listing(config_id, offered, current))
+        elif session_id is not None:
+            await self._note(await asyncio.to_thread(choosing.choose, self._client, known, config_id, given))
+        else:
+            self._next_config[config_id] = choosing.picked(config_id, offered, given)
+            await self._note(f"The new session gets {config_id} {self._next_config[config_id]}.")
 
     async def _do_fresh(self, _: str) -> None:
         self._next_fresh = True
-        await self._note("With the next message the agent gets the whole transcript anew.")
+        await self._note("The next message restarts the agent's context: it replays the conversation.")
 
     async def _do_retry(self, line: str) -> None:
-        agent = self._next_agent
+        agent = self._to.next_agent
         await self._change(lambda session_id: changes.retry(self._client, session_id, line, agent))
-        self._next_agent, self._next_fresh = None, False
+        self._to.next_agent, self._next_fresh = None, False
 
     async def _do_edit(self, line: str) -> None:
         await self._change(lambda session_id: changes.edit(self._client, session_id, line))
@@ -341,79 +351,97 @@ class Conversation:
         await self._change(lambda session_id: changes.fork(self._client, session_id, line))
 
     async def _do_plan(self, _: str) -> None:
-        agent, fresh = self._next_agent, self._next_fresh
+        agent, fresh = self._to.next_agent, self._next_fresh
         await self._change(lambda session_id: changes.plan(self._client, session_id, agent, fresh))
 
     async def _change(self, work: Callable[[str], Outcome]) -> None:
-        session_id = self._session_id
+        session_id = self._to.session_id
         if session_id is None:
             raise NotUnderstood("No session yet. The first message begins one.")
         async with self._entering:
             outcome = await asyncio.to_thread(work, session_id)
             if outcome.session_id:
-                self._part()
-                self._session_id = outcome.session_id
-                self._watch(outcome.session_id, None)
+                self._open(outcome.session_id)
         if outcome.draft and not self._screen.draft:
             self._screen.draft = outcome.draft
         if outcome.note:
             await self._note(outcome.note)
 
     async def _do_skip(self, _: str) -> None:
-        if (prompt := self._open_prompt()) is not None:
-            self._answering.add(prompt["prompt_id"])
+        if (prompt := self._prompts.first()) is not None:
+            self._prompts.begin(prompt)
             await self._give(prompt, {"cancel": True})
 
     async def _do_status(self, _: str) -> None:
-        if self._session_id is None:
+        if self._to.session_id is None:
             await self._note("No session yet. The first message begins one.")
             return
-        why = await asyncio.to_thread(self._client.explain, self._session_id)
-        await self._note(f"{self._session_id}: {why['why']}")
+        why = await asyncio.to_thread(self._client.explain, self._to.session_id)
+        where = home_shortened(self._to.situation.workdir)
+        await self._note(f"{self._to.session_id}: {why['why']}\n{self._to.situation.agent} works in {where}.")
 
-    async def _do_sessions(self, _: str) -> None:
-        page = await asyncio.to_thread(lambda: self._client.sessions(limit=RECENT_SESSIONS))
-        lines = [f"{one['id']}  {condition(one)}  {one_line(one['title'] or '', 50)}" for one in page["sessions"]]
-        await self._note("\n".join(lines) or "There is no session yet.")
+    async def _do_sessions(self, given: str) -> None:
+        # A number means a place in the list that is on the screen, or else in the list as it is now.
+        if not given or not self._to.sessions:
+            self._to.sessions = await asyncio.to_thread(choosing.recent, self._client)
+        if not given:
+            await self._note(choosing.sessions_text(self._to.sessions, self._to.session_id, self._beginning.where))
+            return
+        async with self._entering:
+            meant = await asyncio.to_thread(choosing.session_meant, self._client, self._to.sessions, given)
+            if meant["id"] != self._to.session_id:
+                self._open(str(meant["id"]))
+        await self._note(f"This is {meant['id']} now. It works in {home_shortened(meant['workdir'])}.")
+
+    def _open(self, session_id: str) -> None:
+        self._part()
+        # The next message goes to the agent that this session has.
+        self._to.session_id, self._to.next_agent = session_id, None
+        self._feed.open(session_id, None)
 
     async def _do_new(self, _: str) -> None:
         self._part()
-        await self._note("The next message begins a new session.")
+        await self._note(f"The next message begins a new session in {self._beginning.where}.")
 
     def _part(self) -> None:
-        """Look no more at the session of this chat. It goes on by itself."""
-        self._unwatch()
-        self._session_id, self._working_since, self._live = None, None, True
-        self._prompts, self._answers = {}, {}
+        """Stop following the session of this chat. The session continues."""
+        self._feed.close()
+        self._to.next_agent = self._to.next_agent or self._to.situation.agent or None
+        self._to.session_id, self._working_since, self._lost_since = None, None, None
+        self._prompts.clear()
+        self._to.situation = Situation()
         self._screen.restore_draft()
         self._painter.paint(Rested())
 
     async def _do_quit(self, _: str) -> None:
-        self._leave()
+        self._screen.leave()
 
     # What the screen shows -------------------------------------------------------------------------------------------
 
     async def _note(self, text: str, style: str = "dim") -> None:
-        painted = self._painter.note(text, style)
+        painted = self._painter.note(as_typed(text), style)
         self._tail = self._painter.tail()
         self._screen.show(painted)
 
-    def _mark(self) -> str:
-        prompt = self._open_prompt()
-        if prompt is None:
-            return "> "
-        if prompt["kind"] == "permission":
-            return "y/a/n> "
-        count = len(prompt["questions"])
-        return f"answer {len(self._answers) + 1}/{count}> " if count > 1 else "answer> "
-
     def _status(self) -> str:
-        if not self._live:
-            return "Reconnecting ... your draft is kept."
-        name = f" {self._agent}" if self._agent else ""
-        if self._prompts:
-            return f"Waiting for you{name}"
-        if self._working_since is not None:
-            spent = duration((time.monotonic() - self._working_since) // 1 * 1000).replace(".0", "")
-            return f"Working{name} {spent}, Esc interrupts"
-        return f"Idle{name}" if self._session_id else f"New session{name}"
+        lost_since = self._lost_since or self._server.gone_since
+        if lost_since is not None:
+            return lost_line(time.monotonic() - lost_since, self._screen.columns)
+        situation = self._to.situation
+        if self._to.session_id is None:
+            situation.model, situation.mode = self._next_config.get("model"), self._next_config.get("mode")
+        working_s = None if self._working_since is None else time.monotonic() - self._working_since
+        doing = doing_now(situation, self._to.known_agent, self._to.session_id, working_s, bool(self._prompts))
+        return status_line(doing, situation, self._screen.columns)
+
+    def farewell(self) -> str:
+        # What was said so far stays in the terminal.
+        said = self._painter.finish()
+        return said + farewell(self._to.session_id, self._working_since is not None, len(self._to.situation.queue))
+
+    async def _paste_image(self) -> None:
+        found = await asyncio.to_thread(clipboard_image)
+        if isinstance(found, str):
+            await self._note(found, "yellow")
+        else:
+            self._screen.insert(f"{self._pastes.attach(found)} ")

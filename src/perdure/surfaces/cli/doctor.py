@@ -21,8 +21,9 @@ from perdure.surfaces.cli.checks import (
     check_token,
     read_settings,
 )
-from perdure.surfaces.cli.output import print_json, safe
-from perdure.surfaces.cli.reach import Reach, reaching
+from perdure.surfaces.cli.output import print_json, safe, wrapped
+from perdure.surfaces.cli.reach import Reach, reaching, sentence_of
+from perdure.surfaces.cli.terms import as_typed
 from perdure.surfaces.client import Problem, Unreachable
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -71,10 +72,11 @@ def _check_server(reach: Reach, known: set[str]) -> Iterator[Finding]:
             yield Finding("warning", "server", f"{error} Start it with `perdure serve`, then look again.")
             return
         except Problem as problem:
-            yield Finding("problem", "server", f"{problem.detail} ({problem.code})")
+            yield Finding("problem", "server", sentence_of(problem))
             return
+        pid = f", pid {reach.known_pid()}" if client.url == reach.known_url() else ""
         if version == __version__:
-            yield Finding("ok", "server", f"{client.url}, version {version}")
+            yield Finding("ok", "server", f"{client.url}, version {version}{pid}")
         else:
             what = f"{client.url} is version {version}, this command {__version__}. Restart the server after an update."
             yield Finding("warning", "server", what)
@@ -92,4 +94,5 @@ def _check_server(reach: Reach, known: set[str]) -> Iterator[Finding]:
 def _print(finding: Finding) -> None:
     level = finding.level.ljust(8)
     shown = click.style(level, fg=COLOURS[finding.level]) if sys.stdout.isatty() else level
-    click.echo(f"{shown}  {finding.about}: {safe(finding.what)}")
+    text = wrapped(f"{finding.about}: {as_typed(safe(finding.what))}", sys.stdout, len(level) + 2)
+    click.echo(f"{shown}  {text}")

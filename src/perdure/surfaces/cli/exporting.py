@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from perdure.surfaces.cli.output import print_json, safe_bytes
-from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
+from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching, sentence_of
 from perdure.surfaces.client import Client, Problem
 from perdure.surfaces.session_files import folder_name, lines_of, metadata_of
 
@@ -86,7 +86,7 @@ def _export_many(reach: Reach, given: tuple[str, ...], folder: Path, project: st
             except Problem as problem:
                 # It may have been erased since it was listed. The others go on.
                 failed += 1
-                click.echo(f"perdure: {session_id}: {problem.detail} ({problem.code})", err=True)
+                click.echo(f"perdure: {session_id}: {sentence_of(problem)}", err=True)
             except OSError as error:
                 where = error.filename or folder
                 raise Failure(

@@ -58,7 +58,7 @@ def edit_command(reach: Reach, session: str, words: tuple[str, ...]) -> None:
     """Give a message of a session another text.
 
     TURN is a turn's number or its message's id; without it the last turn is meant. TEXT `-` reads stdin; without TEXT
-    your editor opens. What was answered stays: `perdure retry` has the message answered anew.
+    your editor opens. What was answered stays: `perdure retry` re-runs the turn.
     """
     with reach.client() as client:
         session_id = find_session(client, session)
@@ -117,11 +117,11 @@ def rewind_command(reach: Reach, session: str, turn: int) -> None:
 @click.option("--fresh", "--fresh-session", is_flag=True, expose_value=False, help="As a retry always is.")
 @reaching
 def retry_command(reach: Reach, session: str, turn: int | None, text: str | None, agent: str | None) -> int:
-    """Have a turn worked again, and write the answer.
+    """Re-run a turn, and write the answer.
 
-    Without TURN it is the last one. It and all after it are dropped, then its message is sent again; the agent is given
-    the transcript anew. With --json its events are written, one in a line. The exit code is 1 if it did not end
-    well.
+    Without TURN it is the last one. It and all after it are dropped, then its message is sent again, with the
+    conversation replayed to the agent. With --json its events are written, one in a line. The exit code is 1 if it did
+    not end well.
     """
     if text is not None:
         text = given_text(text)
@@ -136,11 +136,7 @@ def retry_command(reach: Reach, session: str, turn: int | None, text: str | None
         if not reach.as_json:
             change = {"turn": first, "change": "retry"}
             click.echo(f"perdure: {wording.history_changed(change, dropped_from(before, first))}", err=True)
-        try:
-            return follow_turn(client, sent, as_json=reach.as_json)
-        except KeyboardInterrupt:
-            click.echo(f"perdure: The turn goes on. Interrupt it with: perdure abort {session_id}", err=True)
-            raise
+        return follow_turn(client, sent, as_json=reach.as_json)
 
 
 @click.command()

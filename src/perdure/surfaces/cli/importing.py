@@ -13,6 +13,7 @@ from perdure.core.errors import Refused
 from perdure.core.imported import check_id, finished_turns
 from perdure.surfaces.cli.output import print_json
 from perdure.surfaces.cli.reach import Failure, Reach, reaching
+from perdure.surfaces.cli.terms import as_typed
 from perdure.surfaces.client import Client, Problem
 from perdure.surfaces.session_files import CHOSEN
 from perdure.surfaces.session_reading import Broken, Metadata, import_body, read_metadata, read_turns
@@ -71,7 +72,7 @@ def import_command(
                 done[_take(client, path, place, dry_run)].append(path.stem)
             except Unwanted as error:
                 done["refused"].append({"file": str(error.path), "line": error.line, "error": error.args[0]})
-                click.echo(f"perdure: {error}", err=True)
+                click.echo(as_typed(f"perdure: {error}"), err=True)
     if reach.as_json:
         print_json(done)
     else:

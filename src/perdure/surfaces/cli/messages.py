@@ -5,75 +5,131 @@ about them goes to stderr.
 """
 
 import os
+import shlex
+import shutil
 import sys
+from collections.abc import Callable, Sequence
 
 import click
 
 from perdure.surfaces.cli import wording
-from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Line, Narrator, Piece, Rested, Said
+from perdure.surfaces.cli.narration import (
+    Answered,
+    Asked,
+    Began,
+    Busy,
+    Details,
+    Ended,
+    Finished,
+    Line,
+    Narrator,
+    Piece,
+    Rested,
+    Said,
+    Thought,
+)
 from perdure.surfaces.cli.output import print_json, print_raw, safe
+from perdure.surfaces.cli.places import Place, Wish, choose, placing
+from perdure.surfaces.cli.prompts import MIN_LINES, RESERVED_LINES, choices
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
-from perdure.surfaces.client import Client, WhenBusy
+from perdure.surfaces.cli.rows import (
+    CHANGE_LINES,
+    OUTPUT_FIRST_LINES,
+    OUTPUT_LAST_LINES,
+    Row,
+    fold_end,
+    fold_middle,
+    lay_out,
+)
+from perdure.surfaces.cli.terms import as_typed, to_copy
+from perdure.surfaces.client import Client, WhenBusy, attached
 from perdure.surfaces.stream import EventStream
 
 SEND_PATIENCE_S = 30.0
+QUEUED = "Queued: a turn is running."
+MISTYPED_LAST = ("lst", "lats", "lsat", "alst", "lasst", "lastt", "Last", "LAST")
+"""Words that begin no message. Taken for one, the message would go to a new session."""
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[SESSION] TEXT...")
 @click.option("--new", is_flag=True, help="All words are text; begin a session.")
 @click.option("--agent", help="The agent that takes it; a session goes on with it.")
-@click.option("--project", help="For a new session: the project it works in.")
-@click.option("--workdir", metavar="DIR", help="For a new session: the directory it works in.")
+@placing
 @click.option("--parent", metavar="SESSION", help="For a new session: the session that starts it.")
 @click.option("--kickoff", is_flag=True, help="Begin with the project's kickoff; TEXT, if any, has its place in it.")
-@click.option("--fresh", "--fresh-session", "fresh", is_flag=True, help="Give the agent the transcript anew.")
+@click.option(
+    "--fresh",
+    "--fresh-session",
+    "fresh",
+    is_flag=True,
+    help="Restart the agent's context: replay the conversation to it.",
+)
 @click.option("--queue", "when_busy", flag_value="queue", help="If a turn runs: wait for its end.")
 @click.option("--interrupt", "when_busy", flag_value="interrupt", help="If a turn runs: interrupt it.")
+@click.option(
+    "--attach",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, readable=True),
+    metavar="FILE",
+    help="Send this file along; repeatable.",
+)
 @click.option("--message-id", help="The same id again is the same message, and is taken once.")
 @click.option("--wait", is_flag=True, help="Write the answer to stdout until the turn ends; exit 1 if it failed.")
+@click.option("--full", is_flag=True, help="With --wait: show all of long changes, commands and their output.")
 @reaching
 def send_command(
     reach: Reach,
     words: tuple[str, ...],
     new: bool,
     agent: str | None,
-    project: str | None,
-    workdir: str | None,
+    wish: Wish,
     parent: str | None,
     kickoff: bool,
     fresh: bool,
     when_busy: WhenBusy | None,
+    attach: tuple[str, ...],
     message_id: str | None,
     wait: bool,
+    full: bool,
 ) -> int | None:
     """Send a message to a session, or to a new one.
 
-    SESSION is an id (s_...), a beginning of one, or `last`; without it a session is begun. TEXT `-` reads stdin.
+    SESSION is an id (s_...), a beginning of one, or `last`. Without it the message begins a session, in the current
+    directory if the server is on this machine. TEXT `-` reads stdin.
     """
-    session, words = _split(words, new or kickoff or bool(project or workdir or parent))
+    if full and not wait:
+        raise click.UsageError("--full needs --wait: without it nothing of the turn is shown.")
+    session, words = _split(words, new or kickoff or wish.is_given or bool(parent))
     text = given_text(" ".join(words))
     if not text.strip() and not kickoff:
         raise click.UsageError("Give a text to send.")
     with reach.client() as client:
-        session_id = find_session(client, session) if session else None
+        session_id = find_session(client, session, to_continue=True) if session else None
+        place = Place() if session_id else choose(reach, client, wish)
+        place.warn()
         client.patience_s = SEND_PATIENCE_S if wait else 0.0
-        sent = client.send(
-            text,
-            session_id,
-            message_id=message_id,
-            agent=agent,
-            fresh=fresh,
-            when_busy=when_busy or "reject",
-            project=project,
-            workdir=os.path.abspath(os.path.expanduser(workdir)) if workdir else None,
-            kickoff=kickoff,
-            parent=find_session(client, parent) if parent else None,
-        )
+        fields = {"parent": find_session(client, parent) if parent else None, "kickoff": kickoff, **place.fields}
+        try:
+            sent = client.send(
+                text,
+                session_id,
+                message_id=message_id,
+                agent=agent,
+                fresh=fresh,
+                when_busy=when_busy or "reject",
+                attachments=[attached(file) for file in attach],
+                **fields,
+            )
+        except KeyboardInterrupt:
+            look = f"perdure show {session_id}" if session_id else "perdure sessions"
+            click.echo(as_typed(f"\nperdure: The server may have taken the message. Look with: {look}"), err=True)
+            raise
         if not wait:
             _confirm(sent, reach.as_json)
             return None
-        return follow_turn(client, sent, as_json=reach.as_json)
+        said = QUEUED if sent["turn"] is None else ""
+        return follow_turn(client, sent, as_json=reach.as_json, full=full, said=said)
 
 
 def given_text(text: str) -> str:
@@ -85,10 +141,17 @@ def given_text(text: str) -> str:
 
 
 def _split(words: tuple[str, ...], is_new: bool) -> tuple[str | None, tuple[str, ...]]:
-    """The session, if the first word looks like one and a text follows."""
-    if not is_new and len(words) > 1 and (words[0] == "last" or words[0].startswith("s_")):
-        return words[0], words[1:]
-    return None, words
+    """The session, if the first word names one, and the text."""
+    if not is_new and len(words) > 1 and words[0] in MISTYPED_LAST:
+        raise click.UsageError(f"Did you mean `last` by {words[0]!r}? If it is part of the message, add --new.")
+    if is_new or not words or not (words[0] == "last" or words[0].startswith("s_")):
+        return None, words
+    if len(words) == 1:
+        raise click.UsageError(
+            as_typed(f"Give a text for the session: perdure send {words[0]} TEXT (`-` reads stdin). ")
+            + f"To send {words[0]!r} itself as a message, add --new."
+        )
+    return words[0], words[1:]
 
 
 def _confirm(sent: dict[str, object], as_json: bool) -> None:
@@ -97,16 +160,46 @@ def _confirm(sent: dict[str, object], as_json: bool) -> None:
         return
     click.echo(sent["session_id"])
     if sent["turn"] is None:
-        click.echo("Queued: a turn is running.", err=True)
+        click.echo(QUEUED, err=True)
 
 
-def follow_turn(client: Client, sent: dict[str, object], *, as_json: bool = False, answerable: bool = True) -> int:
-    """Write the answer to a sent message as it comes. 0 if its turn ended well."""
+def follow_turn(
+    client: Client,
+    sent: dict[str, object],
+    *,
+    as_json: bool = False,
+    answerable: bool = True,
+    full: bool = False,
+    said: str = "",
+) -> int:
+    """Write the answer to a sent message as it comes, after what is `said` about it. 0 if its turn ended well. Ctrl-C
+    ends only the writing."""
+    teller = PlainTeller(answers_only=True, full=full, answerable=answerable)
+    try:
+        if said:
+            click.echo(said, err=True)
+        return _follow(client, sent, teller, as_json, answerable)
+    except KeyboardInterrupt:
+        teller.close()
+        what = "The message is kept, and its turn runs as soon as it can"
+        if sent["turn"] is not None:
+            what = "The turn continues" if answerable else "The run continues"
+        say_interrupted(str(sent["session_id"]), what)
+        raise
+
+
+def say_interrupted(session_id: str, what: str) -> None:
+    """After Ctrl-C: what becomes of the work that nobody waits for any more."""
+    begin = "\n" if sys.stderr.isatty() else ""  # the terminal has written ^C
+    click.echo(f"{begin}perdure: {what}. Watch it: " + to_copy(f"watch {session_id}"), err=True)
+    click.echo("         Interrupt it: " + to_copy(f"abort {session_id}"), err=True)
+
+
+def _follow(client: Client, sent: dict[str, object], teller: "PlainTeller", as_json: bool, answerable: bool) -> int:
     session_id = str(sent["session_id"])
     workdir = str(client.session(session_id)["workdir"])
     narrator = Narrator(lambda turn: list(client.transcript(session_id, turn)["turns"]), workdir)
     stream = announced(client, session_id, max(0, int(str(sent["seq"])) - 1))
-    teller = PlainTeller(answers_only=True)
     ours = False
     for event in stream:
         if as_json and (ours or event.data.get("message_id") == sent["message_id"]):
@@ -127,7 +220,7 @@ def follow_turn(client: Client, sent: dict[str, object], *, as_json: bool = Fals
                 teller.show(piece)
                 if isinstance(piece, Asked) and answerable:
                     prompt_id = piece.prompt["prompt_id"]
-                    click.echo(f"  Answer it with: perdure answer {session_id} {prompt_id}", err=True)
+                    click.echo("  Answer it with: " + to_copy(f"answer {session_id} {prompt_id}"), err=True)
     return 1
 
 
@@ -144,23 +237,42 @@ def announced(client: Client, session_id: str, position: int | None) -> EventStr
 class PlainTeller:
     """Writes pieces as plain text: the answer to stdout as it is, the rest in lines of its own.
 
-    With `answers_only` all but the answer goes to stderr, so that stdout can be piped on.
+    With `answers_only` all but the answer goes to stderr, so that stdout can be piped on. With `full` nothing is
+    folded. Where nobody is asked (not `answerable`), a prompt shows no choices, and a denial says what would allow it.
     """
 
-    def __init__(self, *, answers_only: bool) -> None:
+    def __init__(self, *, answers_only: bool, full: bool = False, answerable: bool = True) -> None:
         self._aside = answers_only
+        self._answerable = answerable
+        self._tool = ""
+        """The tool of the prompt that was shown last."""
+        self._end = ""
+        """The last two characters of the answer so far."""
+        self._apart = False
+        self._tools = 0
+        self._full = full
         self._open = False
         self._safe = sys.stdout.isatty()
 
     def show(self, piece: Piece) -> None:
         if isinstance(piece, Said):
-            self._write(safe(piece.text) if self._safe else piece.text)
+            text = self._separated(piece.text)
+            self._write(safe(text) if self._safe else text)
         elif isinstance(piece, Line):
             self._line(_LINE_MARKS[piece.tone] + safe(piece.text))
+        elif isinstance(piece, Details):
+            self._rows(piece.rows, lambda lines: self._short(piece, lines))
         elif isinstance(piece, Asked):
-            self._line(wording.prompt(piece.prompt))
+            self._rows(piece.rows, self._screenful)
+            self._tool = safe(piece.prompt.get("tool") or "")
+            if piece.prompt["kind"] == "permission" and self._answerable:
+                self._line("")
+                self._rows(choices(piece.prompt), list)
         elif isinstance(piece, Answered):
-            self._line(wording.resolved(piece.by, piece.outcome))
+            said = wording.resolved(piece.by, piece.outcome, piece.reason)
+            if not self._answerable and piece.outcome == "denied" and self._tool:
+                said += f" A run asks nobody: --allow {shlex.quote(self._tool)} lets the agent do it."
+            self._line(said)
         elif isinstance(piece, Finished):
             self.close()
             if piece.stop_reason != "end_turn":
@@ -169,6 +281,25 @@ class PlainTeller:
             self._line(f"The session ended ({piece.status}).")
         elif isinstance(piece, Rested):
             self.close()
+
+        self._apart = self._apart or self._parts(piece)
+
+    def _parts(self, piece: Piece) -> bool:
+        """Whether what is said next is another block. Progress of a running tool may come in the middle of one."""
+        if isinstance(piece, Busy):
+            before, self._tools = self._tools, len(piece.doing)
+            return self._tools > before
+        return isinstance(piece, Thought | Asked) or (isinstance(piece, Line) and piece.tone in ("tool", "failed"))
+
+    def _separated(self, text: str) -> str:
+        """One blank line between two blocks, where what came between them is not on stdout. Some agents write a part
+        of it themselves."""
+        if self._aside and self._apart and self._end:
+            text = text.lstrip("\n")
+            text = text and "\n" * (2 - (len(self._end) - len(self._end.rstrip("\n")))) + text
+        self._apart = self._apart and not text
+        self._end = (self._end + text)[-2:]
+        return text
 
     def close(self) -> None:
         """End the line of text that is being written."""
@@ -180,10 +311,28 @@ class PlainTeller:
         sys.stdout.flush()
         self._open = bool(text) and not text.endswith("\n") if text else self._open
 
-    def _line(self, text: str) -> None:
+    def _rows(self, rows: Sequence[Row], fold: Callable[[list[str]], list[str]]) -> None:
+        stream = sys.stderr if self._aside else sys.stdout
+        columns = shutil.get_terminal_size().columns if stream.isatty() else None
+        colour = columns is not None and not os.environ.get("NO_COLOR")
+        lines = lay_out(rows, columns, colour=colour)
+        self._line("\n".join(lines if self._full else fold(lines)), colour)
+
+    def _short(self, piece: Details, lines: list[str]) -> list[str]:
+        if piece.ends:
+            return fold_middle(lines, OUTPUT_FIRST_LINES, OUTPUT_LAST_LINES)
+        return fold_end(lines, CHANGE_LINES)
+
+    def _screenful(self, lines: list[str]) -> list[str]:
+        """All of it where no screen is to be filled."""
+        is_terminal = (sys.stderr if self._aside else sys.stdout).isatty()
+        room = max(MIN_LINES, shutil.get_terminal_size().lines - RESERVED_LINES)
+        return fold_end(lines, room, " (--full shows all)") if is_terminal else lines
+
+    def _line(self, text: str, colour: bool | None = None) -> None:
         if not self._aside:
             self.close()
-        click.echo(text, err=self._aside)
+        click.echo(text, err=self._aside, color=colour)
 
 
 _LINE_MARKS = {"user": "You: ", "tool": "> ", "failed": "> ", "note": "- ", "error": "Error: ", "plan": ""}
@@ -192,16 +341,18 @@ _LINE_MARKS = {"user": "You: ", "tool": "> ", "failed": "> ", "note": "- ", "err
 @click.command()
 @click.argument("session")
 @click.option("--from", "position", type=click.IntRange(0), metavar="SEQ", help="Begin after this event.")
+@click.option("--full", is_flag=True, help="Show all of long changes, commands and their output.")
 @reaching
-def watch_command(reach: Reach, session: str, position: int | None) -> None:
+def watch_command(reach: Reach, session: str, position: int | None, full: bool) -> None:
     """Show what happens in a session, live, until it ends.
 
-    It begins with the running or last turn, or after the event --from SEQ (0: from the beginning).
+    SESSION is an id, a unique beginning of one, or `last`. It begins with the running or last turn, or after the
+    event --from SEQ (0: from the beginning).
     """
     with reach.client() as client:
         session_id = find_session(client, session)
         narrator = Narrator(lambda turn: list(client.transcript(session_id, turn)["turns"]))
-        teller = PlainTeller(answers_only=False)
+        teller = PlainTeller(answers_only=False, full=full)
         for event in announced(client, session_id, position):
             if reach.as_json:
                 print_raw(event.raw)

@@ -8,11 +8,12 @@ how much of each turn it has told, so it tells the rest of it and nothing twice;
 fetched. It deliberately knows nothing of terminals.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from perdure.surfaces.cli import wording
+from perdure.surfaces.cli import review, wording
 from perdure.surfaces.cli.output import size
+from perdure.surfaces.cli.rows import Row
 from perdure.surfaces.stream import Event
 
 Json = dict[str, Any]
@@ -40,6 +41,8 @@ class Began(NamedTuple):
     turn: int
     message_id: str
     agent: str
+    started_at: str | None = None
+    """When the turn started, if it started before the chat opened."""
 
 
 class Busy(NamedTuple):
@@ -48,14 +51,26 @@ class Busy(NamedTuple):
     doing: tuple[str, ...]
 
 
+class Details(NamedTuple):
+    """What the line before it is about: a change, or what a command printed. With `ends` its last lines matter as much
+    as its first ones."""
+
+    rows: tuple[Row, ...]
+    ends: bool
+
+
 class Asked(NamedTuple):
+    """`rows` is all there is to decide on."""
+
     prompt: Json
+    rows: tuple[Row, ...] = ()
 
 
 class Answered(NamedTuple):
     prompt_id: str
     by: str
     outcome: str
+    reason: str = ""
 
 
 class Finished(NamedTuple):
@@ -73,7 +88,7 @@ class Ended(NamedTuple):
     reason: str
 
 
-Piece = Said | Thought | Line | Began | Busy | Asked | Answered | Finished | Rested | Ended
+Piece = Said | Thought | Line | Details | Began | Busy | Asked | Answered | Finished | Rested | Ended
 
 
 class Narrator:
@@ -84,7 +99,7 @@ class Narrator:
 
     def __init__(self, fetch: Callable[[int], list[Json]], workdir: str = "") -> None:
         self._fetch = fetch
-        self._workdir = workdir
+        self.workdir = workdir
         self._turn: int | None = None
         self._told: dict[str, int] = {"text": 0, "thinking": 0}
         self._tools: dict[str, Json] = {}
@@ -92,10 +107,19 @@ class Narrator:
         self._told_others = 0
         self._plan: list[Json] = []
         self._prompts: set[str] = set()
+        self._asking: dict[str, str] = {}
+        """The tools that wait for an answer, by their prompts."""
+        self._proposed: dict[str, list[Json] | None] = {}
+        """What the running turn's tools asked to change."""
         self._finished: set[int] = set()
         self._visible: list[int] = []
         """The turns of the conversation, as far as they are known here."""
         self._told_context = False
+
+    def recount(self, turns: Iterable[Json]) -> Iterator[Piece]:
+        """Turns of the transcript that went by before the first event."""
+        for turn in turns:
+            yield from self._retell(turn, 0)
 
     def tell(self, event: Event) -> Iterator[Piece]:
         teller = getattr(self, f"_on_{event.type}", None)
@@ -105,7 +129,7 @@ class Narrator:
     # Events ----------------------------------------------------------------------------------------------------------
 
     def _on_session_created(self, data: Json) -> Iterator[Piece]:
-        self._workdir = data["session"].get("workdir") or self._workdir
+        self.workdir = data["session"].get("workdir") or self.workdir
         yield from ()
 
     def _on_user_message(self, data: Json) -> Iterator[Piece]:
@@ -148,12 +172,20 @@ class Narrator:
     def _on_pending_prompt(self, data: Json) -> Iterator[Piece]:
         if data["prompt_id"] not in self._prompts:
             self._prompts.add(data["prompt_id"])
-            yield Asked(data)
+            tool = self._tools.get(data.get("tool_id") or "", {})
+            # A server of an earlier version leaves the change to the tool.
+            prompt = data if data.get("diff") or not tool.get("diff") else {**data, "diff": tool["diff"]}
+            self._proposed[data.get("tool_id") or ""] = prompt.get("diff")
+            self._asking[data["prompt_id"]] = data.get("tool_id") or ""
+            yield Asked(data, tuple(review.about(prompt, self.workdir)))
+            yield self._busy()
 
     def _on_prompt_resolved(self, data: Json) -> Iterator[Piece]:
         self._told_others += 1
         self._prompts.discard(data["prompt_id"])
-        yield Answered(data["prompt_id"], data["by"], data["outcome"])
+        self._asking.pop(data["prompt_id"], None)
+        yield Answered(data["prompt_id"], data["by"], data["outcome"], (data.get("answer") or {}).get("reason") or "")
+        yield self._busy()
 
     def _on_message_queued(self, data: Json) -> Iterator[Piece]:
         yield Line(f"Queued: {wording.short(data['text'])}", "note")
@@ -210,7 +242,7 @@ class Narrator:
 
     def _on_snapshot(self, data: Json) -> Iterator[Piece]:
         session, turn = data["session"], data["turn"]
-        self._workdir = session.get("workdir") or self._workdir
+        self.workdir = session.get("workdir") or self.workdir
         yield from self._tell_missed(data.get("visible_turns", []), turn)
         if turn is not None:
             figures: Json = next((entry for entry in session.get("turns", []) if entry["turn"] == turn), {})
@@ -220,6 +252,7 @@ class Narrator:
         for prompt_id in self._prompts - open_now:
             yield Answered(prompt_id, "server", "resolved")
         self._prompts &= open_now
+        self._asking = {key: tool for key, tool in self._asking.items() if key in open_now}
         for prompt in data["pending_prompts"]:
             yield from self._on_pending_prompt(prompt)
         if session["state"] == "ended":
@@ -243,7 +276,8 @@ class Narrator:
 
     def _retell(self, turn: Json, text_offset: int) -> Iterator[Piece]:
         """What of a turn was not told yet."""
-        yield from self._begin(turn["turn"], turn.get("message") or {}, turn.get("agent") or "")
+        message, agent = turn.get("message") or {}, turn.get("agent") or ""
+        yield from self._begin(turn["turn"], message, agent, turn.get("started_at"))
         yield from self._tell_context(turn)
         passed = {"text": text_offset, "thinking": 0}
         others = 0
@@ -282,18 +316,19 @@ class Narrator:
 
     # Telling ---------------------------------------------------------------------------------------------------------
 
-    def _begin(self, turn: int, message: Json, agent: str) -> Iterator[Piece]:
+    def _begin(self, turn: int, message: Json, agent: str, started_at: str | None = None) -> Iterator[Piece]:
         if turn == self._turn:
             return
         self._turn = turn
         self._told = {"text": 0, "thinking": 0}
         self._tools, self._told_tools, self._told_others, self._plan = {}, set(), 0, []
+        self._proposed = {}
         self._told_context = False
         if turn not in self._visible:
             self._visible.append(turn)
         # What an agent begins by itself nobody has asked for.
         yield Line(message.get("text", "").rstrip(), "note" if message.get("origin") == "agent" else "user")
-        yield Began(turn, message.get("message_id", ""), agent)
+        yield Began(turn, message.get("message_id", ""), agent, started_at)
 
     def _tell_context(self, turn: Json) -> Iterator[Piece]:
         """What the agent is given besides the message, and why."""
@@ -307,11 +342,23 @@ class Narrator:
         if tool["tool_id"] not in self._told_tools:
             self._told_tools.add(tool["tool_id"])
             tone: Tone = "note" if tool.get("outcome") else "failed" if tool["status"] == "failed" else "tool"
-            yield Line(wording.tool(tool, self._workdir), tone)
+            tool = self._with_lines(tool)
+            yield Line(wording.tool(tool, self.workdir), tone)
+            rows, ends = review.outcome(tool, self.workdir)
+            if rows:
+                yield Details(tuple(rows), ends)
+
+    def _with_lines(self, tool: Json) -> Json:
+        """A tool whose change has no line numbers, or that does not repeat it, with the change as it was asked for."""
+        proposed = self._proposed.get(tool["tool_id"])
+        known = any("line" in entry for entry in tool.get("diff") or [])
+        return {**tool, "diff": proposed} if proposed and not known and tool.get("kind") == "edit" else tool
 
     def _busy(self) -> Busy:
-        open_tools = [tool for key, tool in self._tools.items() if key not in self._told_tools]
-        return Busy(tuple(wording.running_tool(tool) for tool in open_tools))
+        """A tool that waits for an answer does nothing meanwhile."""
+        passed = {*self._told_tools, *self._asking.values()}
+        open_tools = [tool for key, tool in self._tools.items() if key not in passed]
+        return Busy(tuple(wording.running_tool(tool, self.workdir) for tool in open_tools))
 
     def _tell_plan(self, entries: list[Json]) -> Iterator[Piece]:
         """The plan once in full, then only what changed in it."""

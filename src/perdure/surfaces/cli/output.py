@@ -11,12 +11,15 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import click
 
+from perdure.surfaces.cli.terms import as_typed
+
 WIDE_COLUMNS = 72
 GAP_COLUMNS = 3
+LAST_COLUMNS = 16
 PARAGRAPH_COLUMNS = 100
 # Controls of both sets but newline and tab; they could move the cursor, retitle the window or fake a prompt.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -45,11 +48,27 @@ def print_json(value: Any) -> None:
 
 
 def print_paragraph(text: str) -> None:
-    """Sentences, broken between words where a terminal would break them anywhere."""
-    if sys.stdout.isatty():
-        columns = min(PARAGRAPH_COLUMNS, shutil.get_terminal_size().columns)
-        text = textwrap.fill(text, columns, break_long_words=False, break_on_hyphens=False)
-    click.echo(text)
+    click.echo(paragraph(text, sys.stdout))
+
+
+def paragraph(text: str, stream: TextIO) -> str:
+    """Sentences with commands as they are typed here. For a terminal they are made safe and wrapped; line breaks and
+    indented lines stay."""
+    text = as_typed(text)
+    if not stream.isatty():
+        return text
+    lines = safe(text).split("\n")
+    return "\n".join(line if line.startswith(" ") else wrapped(line, stream) for line in lines)
+
+
+def wrapped(text: str, stream: TextIO, indent: int = 0) -> str:
+    """Sentences, broken between words where a terminal would break them anywhere. All lines but the first are
+    indented. In a pipe they stay as they are."""
+    if not stream.isatty():
+        return text
+    columns = max(20, min(PARAGRAPH_COLUMNS, shutil.get_terminal_size().columns) - indent)
+    lines = textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * indent).join(lines)
 
 
 def print_raw(line: bytes) -> None:
@@ -59,12 +78,18 @@ def print_raw(line: bytes) -> None:
 
 
 def print_table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str, *, figures_from: int | None = None
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    empty: str,
+    *,
+    figures_from: int | None = None,
+    wrap_last: bool = False,
 ) -> None:
     """A table; `empty` is what is said instead of one without rows. Columns from `figures_from` on hold figures: they
-    end at the same place, and are never cut."""
+    end at the same place, and are never cut. With `wrap_last` the last column holds sentences, which continue on the
+    next line; else what does not fit is cut."""
     if not rows:
-        click.echo(empty, err=True)
+        click.echo(as_typed(empty), err=True)
         return
     cells = [[safe(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [headings, *cells]) for column in range(len(headings))]
@@ -72,7 +97,10 @@ def print_table(
     needed = WIDE_COLUMNS if figures_from is None else sum(widths) + GAP_COLUMNS * len(widths)
     figures_from = len(headings) if figures_from is None else figures_from
     if sys.stdout.isatty() and columns >= needed:
-        _rich_table(headings, cells, figures_from)
+        room = columns - sum(widths[:-1]) - GAP_COLUMNS * (len(widths) - 1)
+        # Only the last column gives way, as long as something of it can be seen.
+        least = widths[:-1] if room >= LAST_COLUMNS else []
+        _rich_table(headings, cells, figures_from, least, wrap_last)
         return
     for row in [[heading.upper() for heading in headings], *cells]:
         padded = [
@@ -82,7 +110,13 @@ def print_table(
         click.echo("  ".join(padded).rstrip())
 
 
-def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], figures_from: int) -> None:
+def _rich_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    figures_from: int,
+    least: Sequence[int],
+    wrap_last: bool,
+) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -92,13 +126,27 @@ def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], figures_
     for number, heading in enumerate(headings):
         # The first column is what people copy, so it is never cut.
         justify: Literal["left", "right"] = "left" if number < figures_from else "right"
-        table.add_column(heading, no_wrap=True, overflow="ellipsis" if number else "fold", justify=justify)
+        wraps = wrap_last and number == len(headings) - 1
+        table.add_column(
+            heading,
+            no_wrap=not wraps,
+            overflow="ellipsis" if number and not wraps else "fold",
+            justify=justify,
+            min_width=least[number] if number < len(least) else None,
+        )
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
     Console(highlight=False).print(table)
 
 
-_STYLES = {"waiting for you": "yellow", "working": "cyan", "failed": "red", "problem": "red", "warning": "yellow"}
+_STYLES = {
+    "waiting for you": "yellow",
+    "asks you": "yellow",
+    "working": "cyan",
+    "failed": "red",
+    "problem": "red",
+    "warning": "yellow",
+}
 
 
 def duration(milliseconds: float | None) -> str:
@@ -124,14 +172,18 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
+def seconds_since(stamp: str) -> float:
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds())
+
+
 def age(stamp: str | None) -> str:
     """How long ago, as people say it."""
     if not stamp:
         return ""
-    past_s = (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()
+    past_s = seconds_since(stamp)
     for limit_s, unit_s, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
         if past_s < limit_s:
-            return f"{max(0, int(past_s // unit_s))} {unit} ago"
+            return f"{int(past_s // unit_s)} {unit} ago"
     return f"{int(past_s // 86400)} d ago"
 
 

@@ -5,7 +5,12 @@ blocks.py. Whole-message redraws cost twenty times as much for a long answer.
 """
 
 import io
+import os
+import shutil
 import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
 from rich.markdown import Markdown
@@ -14,8 +19,30 @@ from rich.text import Text
 
 from perdure.surfaces.cli import wording
 from perdure.surfaces.cli.blocks import Blocks
-from perdure.surfaces.cli.narration import Answered, Asked, Began, Busy, Ended, Finished, Line, Piece, Said, Thought
+from perdure.surfaces.cli.narration import (
+    Answered,
+    Asked,
+    Began,
+    Busy,
+    Details,
+    Ended,
+    Finished,
+    Line,
+    Piece,
+    Said,
+    Thought,
+)
 from perdure.surfaces.cli.output import duration, safe
+from perdure.surfaces.cli.prompts import choices
+from perdure.surfaces.cli.rows import (
+    CHANGE_LINES,
+    OUTPUT_FIRST_LINES,
+    OUTPUT_LAST_LINES,
+    Row,
+    fold_end,
+    fold_middle,
+    lay_out,
+)
 
 TONES = {"user": "bold", "tool": "cyan", "failed": "red", "note": "dim", "error": "red", "plan": "blue"}
 MARKS = {"user": "You: ", "tool": "> ", "failed": "> ", "note": "", "error": "", "plan": ""}
@@ -23,6 +50,19 @@ MIN_REDRAW_S = 0.05
 # The tail is drawn at most this part of the time, whatever one drawing takes.
 DRAWING_SHARE = 0.2
 TAIL_CHARS = 20_000
+# Lines of a screen that a prompt leaves to its choices, the status, the input and what was said before.
+PROMPT_RESERVED_LINES = 10
+PROMPT_MIN_LINES = 6
+FOLDED_MAX = 50
+EXPAND_HINT = " (Ctrl-O shows all)"
+CHAT_STOPS = {"failed": "The turn failed. /retry runs it again."}
+QUESTION_HINT = "Enter a number, or your own words. /skip gives no answer."
+
+
+class _Folded(NamedTuple):
+    rows: Sequence[Row]
+    prompt: dict[str, Any] | None = None
+    """The prompt that it is about, while that is open."""
 
 
 class Painter:
@@ -36,11 +76,17 @@ class Painter:
         self._drawn = ""
         self._is_stale = False
         self._next_draw = 0.0
+        self._folded: deque[_Folded] = deque(maxlen=FOLDED_MAX)
+        self._is_apart = True
+        """Whether an empty line was painted last."""
 
     def paint(self, piece: Piece) -> str:
         """What a piece finishes, ready for the scrollback."""
         finished = self._paint(piece)
+        if isinstance(piece, Line) and piece.tone == "user" and not self._is_apart:
+            finished = "\n" + finished
         if finished:
+            self._is_apart = finished.endswith("\n\n")
             # What is finished must leave the tail at once, or it would stand there twice.
             self._next_draw = 0.0
         return finished
@@ -54,12 +100,22 @@ class Painter:
         finished = self.finish()
         if isinstance(piece, Line):
             return finished + self._line(MARKS[piece.tone] + safe(piece.text), TONES[piece.tone])
+        if isinstance(piece, Details):
+            return finished + self._details(piece)
         if isinstance(piece, Asked):
-            return finished + self._line(wording.prompt(piece.prompt), "yellow")
+            room = max(PROMPT_MIN_LINES, shutil.get_terminal_size().lines - PROMPT_RESERVED_LINES)
+            lines = self._lay_out(piece.rows)
+            shown = fold_end(lines, room, EXPAND_HINT)
+            return finished + self._fold(lines, shown, _Folded(piece.rows, piece.prompt)) + self._choices(piece.prompt)
         if isinstance(piece, Answered):
-            return finished + self._line(wording.resolved(piece.by, piece.outcome), "dim")
+            self._forget_prompt(piece.prompt_id)
+            return finished + self._line(safe(wording.resolved(piece.by, piece.outcome, piece.reason)), "dim")
         if isinstance(piece, Finished):
-            words = wording.finished(piece.stop_reason) or f"Turn {piece.turn}, {duration(piece.duration_ms)}"
+            words = (
+                CHAT_STOPS.get(piece.stop_reason)
+                or wording.finished(piece.stop_reason)
+                or f"Turn {piece.turn}, {duration(piece.duration_ms)}"
+            )
             return (
                 finished + self._line(words, "dim" if piece.stop_reason in ("end_turn", "cancelled") else "red") + "\n"
             )
@@ -69,6 +125,40 @@ class Painter:
             return finished + "\n"
         return finished
 
+    def expand(self) -> str:
+        """All of what was folded last and not shown since, with its choices if it waits for an answer."""
+        if not self._folded:
+            return self.note("Nothing is folded.")
+        folded = self._folded.pop()
+        text = self.finish() + _joined(self._lay_out(folded.rows))
+        return text + (self._choices(folded.prompt) if folded.prompt is not None else "")
+
+    def _choices(self, prompt: dict[str, Any]) -> str:
+        if prompt["kind"] == "question":
+            return self._line(QUESTION_HINT, "dim")
+        return "\n" + _joined(self._lay_out(choices(prompt)))
+
+    def _details(self, piece: Details) -> str:
+        lines = self._lay_out(piece.rows)
+        if piece.ends:
+            shown = fold_middle(lines, OUTPUT_FIRST_LINES, OUTPUT_LAST_LINES, EXPAND_HINT)
+        else:
+            shown = fold_end(lines, CHANGE_LINES, EXPAND_HINT)
+        return self._fold(lines, shown, _Folded(piece.rows))
+
+    def _fold(self, lines: list[str], shown: list[str], folded: _Folded) -> str:
+        if shown != lines:
+            self._folded.append(folded)
+        return _joined(shown)
+
+    def _forget_prompt(self, prompt_id: str) -> None:
+        for number, folded in enumerate(self._folded):
+            if folded.prompt is not None and folded.prompt["prompt_id"] == prompt_id:
+                self._folded[number] = folded._replace(prompt=None)
+
+    def _lay_out(self, rows: Sequence[Row]) -> list[str]:
+        return lay_out(rows, max(20, self.columns), colour=not os.environ.get("NO_COLOR"))
+
     def finish(self) -> str:
         """The tail, as finished."""
         self._is_stale = True
@@ -76,6 +166,7 @@ class Painter:
 
     def note(self, text: str, style: str = "dim") -> str:
         self._next_draw = 0.0
+        self._is_apart = False
         return self.finish() + self._line(safe(text), style)
 
     def tail(self) -> str:
@@ -116,3 +207,7 @@ class Painter:
         console = Console(file=file, force_terminal=True, width=max(20, self.columns - 1), highlight=False)
         console.print(what)
         return file.getvalue()
+
+
+def _joined(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

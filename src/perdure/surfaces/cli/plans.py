@@ -32,7 +32,8 @@ GUARDS = {
 }
 
 CLOCKS = {
-    ("turn_timeout", "abort"): "the turn is stopped: it reaches its time limit",
+    ("turn_timeout", "abort"): "the turn is stopped if its agent shows no sign of life until then",
+    ("turn_limit", "abort"): "the turn is stopped: it reaches its time limit",
     ("silence", "report"): "a note says that the agent is silent",
     ("silence", "abort"): "the turn is stopped: its agent is silent",
     ("idle_timeout", "suspend"): "its idle process is suspended; the next message starts it again",
@@ -94,7 +95,7 @@ def _told_besides(plan: Json, turns: int) -> str:
     if not turns:
         return "It is sent the message alone."
     missed = in_words(plan["turns_told"]).rpartition(" ")[0]
-    return f"It missed {missed}, and is told of that with the message{_weight(plan)}."
+    return f"It missed {missed}, and gets that with the message{_weight(plan)}."
 
 
 def _turns(count: int) -> str:

@@ -1,20 +1,41 @@
 """`perdure answer`, and how words become an answer to a prompt.
 
-Above: the command, and chat, which uses the same words. Below: the wire's prompts. A word never grants more than it
-says: `allow` is once, also where a prompt offers only `always`.
+Above: the command, and chat, which uses the same words. Below: the wire's prompts, review.py. A word never grants more
+than it says: `y` is once, also where a prompt offers only `always`. A word that could mean several options is explained
+and never guessed.
 """
 
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from perdure.surfaces.cli import wording
-from perdure.surfaces.cli.output import print_json, safe
+from perdure.surfaces.cli import review, wording
+from perdure.surfaces.cli.output import one_line, print_json, safe
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
+from perdure.surfaces.cli.rows import Row, fold_end, lay_out, visible
+from perdure.surfaces.cli.terms import as_typed, to_copy
+from perdure.surfaces.client import Client
 
 Json = dict[str, Any]
 
 KINDS = {"allow": ("allow_once",), "always": ("allow_always",), "deny": ("reject_once", "reject_always")}
+LETTERS = {"y": "allow", "a": "always", "n": "deny"}
+_WORDS = {**LETTERS, "yes": "allow", "always": "always", "no": "deny"}
+# Among several options of a kind, the one that does no more than its kind says, by the ids that agents use.
+_PLAIN_IDS = {
+    "allow_once": ("allow_once", "allow-once", "proceed_once", "once", "allow", "yes"),
+    "reject_once": ("reject_once", "reject-once", "reject", "deny", "cancel", "no"),
+}
+# Lines of a screen that a prompt leaves to its choices and the answer.
+RESERVED_LINES = 8
+MIN_LINES = 6
+# The driver whose agents can't be given a reason with a denial.
+ACP = "acp"
 
 
 class NotUnderstood(Exception):
@@ -23,44 +44,106 @@ class NotUnderstood(Exception):
 
 def option_for(prompt: Json, word: str) -> Json:
     """The answer for `allow`, `always` or `deny`."""
-    for kind in KINDS[word]:
-        found = [option["option_id"] for option in prompt["options"] if option["kind"] == kind]
-        if len(found) > 1:
-            raise NotUnderstood("There are several such options. Choose one of: " + offered(prompt))
-        if found:
-            return {"option_id": found[0]}
+    found = _meant(prompt, word)
+    if len(found) > 1:
+        raise NotUnderstood("There are several such options. Choose one with --option: " + offered(prompt))
+    if found:
+        return {"option_id": found[0]["option_id"]}
     if word == "deny":
         return {"cancel": True}
-    raise NotUnderstood("This is not offered. Choose one of: " + offered(prompt))
+    raise NotUnderstood("This is not offered. Choose one with --option: " + offered(prompt))
+
+
+def _meant(prompt: Json, word: str) -> list[Json]:
+    """The options that a word could mean."""
+    for kind in KINDS[word]:
+        found = [option for option in prompt["options"] if option["kind"] == kind]
+        plain = [option for option in found if option["option_id"] in _PLAIN_IDS.get(kind, ())]
+        if found:
+            return plain if len(plain) == 1 else found
+    return []
+
+
+def _letters(prompt: Json) -> dict[str, str]:
+    """The letter of each option that has one, by its id."""
+    found: dict[str, str] = {}
+    for letter, word in LETTERS.items():
+        meant = _meant(prompt, word)
+        if len(meant) == 1:
+            found[meant[0]["option_id"]] = letter
+    return found
+
+
+def mark(prompt: Json) -> str:
+    """The input's prompt at a permission request: the letters that have a meaning."""
+    known = _letters(prompt)
+    letters = [letter for letter in LETTERS if letter in known.values()]
+    unnamed = [one for one in prompt["options"] if one["kind"].startswith("allow") and one["option_id"] not in known]
+    return "/".join([*letters, "number"] if unnamed else letters or ["n"]) + "> "
 
 
 def permission_for(prompt: Json, text: str) -> Json:
     """The answer for a line of a chat: y, a, n or an option's number; after a no, the reason."""
     word, _, reason = text.partition(" ")
-    options = prompt["options"]
+    options, reason = prompt["options"], reason.strip()
     if word.isascii() and word.isdigit() and 1 <= int(word) <= len(options):
-        answer = {"option_id": options[int(word) - 1]["option_id"]}
-    else:
-        known = {"y": "allow", "yes": "allow", "a": "always", "always": "always", "n": "deny", "no": "deny"}
-        if word.lower() not in known or (reason and known[word.lower()] != "deny"):
-            raise NotUnderstood(how_to_answer(prompt))
-        answer = option_for(prompt, known[word.lower()])
-    return answer | ({"reason": reason.strip()} if reason.strip() else {})
+        option = options[int(word) - 1]
+        if reason and not option["kind"].startswith("reject"):
+            raise NotUnderstood(explained(prompt))
+        return {"option_id": option["option_id"]} | ({"reason": reason} if reason else {})
+    known = _WORDS.get(word.lower())
+    if known is None or (reason and known != "deny"):
+        raise NotUnderstood(explained(prompt))
+    meant = _meant(prompt, known)
+    if len(meant) > 1:
+        numbers = " or ".join(str(options.index(option) + 1) for option in meant)
+        raise NotUnderstood(f"{word} could be {numbers}: {explained(prompt)}")
+    if not meant and known != "deny":
+        raise NotUnderstood(f"{word} is not offered: {explained(prompt)}")
+    answer = {"option_id": meant[0]["option_id"]} if meant else {"cancel": True}
+    return answer | ({"reason": reason} if reason and meant else {})
 
 
-def how_to_answer(prompt: Json) -> str:
-    if prompt["kind"] == "question":
-        return "Enter a number, or your own words. /skip gives no answer."
-    kinds = [option["kind"] for option in prompt["options"]]
-    if len(set(kinds)) == len(kinds):
-        always = ", a always" if "allow_always" in kinds else ""
-        return f"y allows{always}, n denies (a reason may follow)."
-    numbered = ", ".join(f"{number} {wording.short(one['name'])}" for number, one in enumerate(prompt["options"], 1))
-    return f"Enter a number: {numbered}."
+def explained(prompt: Json) -> str:
+    """Every choice, in one sentence."""
+    letters, parts = _letters(prompt), []
+    says = {"y": "y allows", "a": "a allows always", "n": "n denies (a reason may follow)"}
+    for number, option in enumerate(prompt["options"], 1):
+        letter = letters.get(option["option_id"])
+        covers = _covers(prompt, option)
+        if letter == "a":
+            parts.append(f"{says[letter]} ({covers or wording.short(option['name'])})")
+        else:
+            parts.append(says[letter] if letter else f'{number} is "{_named(prompt, option)}"')
+    if "n" not in letters.values() and not _meant(prompt, "deny"):
+        parts.append("n gives no answer")
+    return ", ".join(parts) + "."
+
+
+def choices(prompt: Json) -> list[Row]:
+    """The choices of a permission request: the number of each, its letter if it has one, and what it means."""
+    letters = _letters(prompt)
+    rows = []
+    for number, option in enumerate(prompt["options"], 1):
+        letter = letters.get(option["option_id"], " ")
+        reason = " (a reason may follow: n REASON)" if letter == "n" else ""
+        rows.append(Row(_named(prompt, option) + reason, gutter=f"  {number} {letter}  ", words=True))
+    return rows
+
+
+def _named(prompt: Json, option: Json) -> str:
+    """An option's name, and what it covers if that is more than this request and the name does not say it."""
+    name, covers = wording.short(visible(option["name"])), _covers(prompt, option)
+    return f"{name}: {covers}" if covers and covers not in name else name
+
+
+def _covers(prompt: Json, option: Json) -> str:
+    covers = prompt.get("covers") or prompt.get("always") or []
+    return one_line(visible(", ".join(covers)), wording.INPUT_CHARS) if option["kind"] == "allow_always" else ""
 
 
 def offered(prompt: Json) -> str:
-    return ", ".join(f"{option['option_id']} ({safe(option['name'])})" for option in prompt["options"])
+    return ", ".join(f"{safe(option['option_id'])} ({safe(_named(prompt, option))})" for option in prompt["options"])
 
 
 def choose(question: Json, text: str) -> str | list[str]:
@@ -77,63 +160,81 @@ def choose(question: Json, text: str) -> str | list[str]:
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", required=False)
 @click.argument("prompt_id", required=False)
 @click.option("--allow", "word", flag_value="allow", help="Allow it this once.")
 @click.option("--always", "word", flag_value="always", help="Allow it from now on.")
 @click.option("--deny", "word", flag_value="deny", help="Deny it.")
 @click.option("--option", metavar="ID", help="Choose this option.")
 @click.option("--text", help="Answer a question with this text.")
-@click.option(
-    "--choose", "choices", multiple=True, metavar="LABEL", help="Answer a question with a choice; repeatable."
-)
+@click.option("--choose", "chosen", multiple=True, metavar="LABEL", help="Answer a question with a choice; repeatable.")
 @click.option("--cancel", is_flag=True, help="Give no answer.")
-@click.option("--reason", help="Why, for the agent to read.")
+@click.option("--reason", help="Why; an agent whose protocol has no place for it does not get it.")
+@click.option("--full", is_flag=True, help="Show all of a long change or command.")
 @reaching
 def answer_command(
     reach: Reach,
-    session: str,
+    session: str | None,
     prompt_id: str | None,
     word: str | None,
     option: str | None,
     text: str | None,
-    choices: tuple[str, ...],
+    chosen: tuple[str, ...],
     cancel: bool,
     reason: str | None,
+    full: bool,
 ) -> None:
     """Answer a permission request or a question.
 
-    The PROMPT_ID may be left out where only one is open. Without an answer the open prompts are shown.
+    SESSION is an id, a unique beginning of one, or `last`; without it, the session that waits for you. The
+    PROMPT_ID may be left out where only one is open. Without an answer the open prompts are shown, with the change
+    or the command that each is about; in a terminal you are asked for the answer.
     """
     with reach.client() as client:
-        session_id = find_session(client, session)
+        session_id = find_session(client, session) if session else _waiting_session(client)
         prompts = client.prompts(session_id)
-        ways = [way for way in (word, option, text, choices, cancel) if way]
+        ways = [way for way in (word, option, text, chosen, cancel) if way]
         if not ways:
-            _show(prompts, session_id, reach.as_json)
+            shown = [_pick(prompts, prompt_id)] if prompt_id else prompts
+            if reach.as_json:
+                print_json({"prompts": shown})
+            else:
+                _show(client, shown, session_id, full)
             return
         if len(ways) > 1:
             raise click.UsageError("Give one answer, not several.")
         prompt = _pick(prompts, prompt_id)
         try:
-            answer = _answer(prompt, word, option, text, choices)
+            answer = _answer(prompt, word, option, text, chosen)
         except NotUnderstood as error:
             raise Failure(str(error), 2) from error
-        outcome = client.answer(session_id, prompt["prompt_id"], answer | ({"reason": reason} if reason else {}))
-    if reach.as_json:
-        print_json(outcome)
-    else:
-        click.echo(f"{str(outcome.get('outcome', 'answered')).capitalize()}: {wording.short(prompt['title'])}")
+        answer |= {"reason": reason} if reason else {}
+        outcome = client.answer(session_id, prompt["prompt_id"], answer)
+        if reach.as_json:
+            print_json(outcome)
+        else:
+            _confirm(client, session_id, prompt, answer, outcome)
 
 
-def _answer(prompt: Json, word: str | None, option: str | None, text: str | None, choices: tuple[str, ...]) -> Json:
+def _waiting_session(client: Client) -> str:
+    """The one session that waits for an answer."""
+    found = [one for one in client.all_sessions() if one.get("pending_prompts")]
+    if not found:
+        raise Failure("No session waits for an answer. (prompt_resolved)")
+    if len(found) > 1:
+        names = "".join(f"\n  {one['id']}  {wording.short(one['title'] or 'untitled')}" for one in found)
+        raise Failure(f"{len(found)} sessions wait for an answer. Give the id of one:{names}", 2)
+    return str(found[0]["id"])
+
+
+def _answer(prompt: Json, word: str | None, option: str | None, text: str | None, chosen: tuple[str, ...]) -> Json:
     if option:
         return {"option_id": option}
     if word:
         if prompt["kind"] == "question":
             raise NotUnderstood("This is a question. Answer it with --choose or --text.")
         return option_for(prompt, word)
-    given = [text] if text else list(choices)
+    given = [text] if text else list(chosen)
     if not given:
         return {"cancel": True}
     questions = prompt["questions"]
@@ -163,15 +264,81 @@ def _pick(prompts: list[Json], prompt_id: str | None) -> Json:
     return prompts[0]
 
 
-def _show(prompts: list[Json], session_id: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"prompts": prompts})
-        return
+def _show(client: Client, prompts: list[Json], session_id: str, full: bool) -> None:
     if not prompts:
         click.echo("No prompt is open.", err=True)
+        return
+    workdir = str(client.session(session_id)["workdir"])
+    asks = sys.stdin.isatty() and sys.stdout.isatty()
     for prompt in prompts:
-        click.echo(f"{prompt['prompt_id']}\n{wording.prompt(prompt)}")
+        if not asks:
+            click.echo(prompt["prompt_id"])
+        folded = print_prompt(prompt, workdir, full=full, key="f" if asks else "--full")
+        if asks:
+            _ask(client, session_id, prompt, workdir, folded)
+            continue
         if prompt["options"]:
             click.echo(f"  options: {offered(prompt)}")
         how = "--allow, --always or --deny" if prompt["kind"] == "permission" else "--choose LABEL or --text TEXT"
-        click.echo(f"  answer: perdure answer {session_id} {prompt['prompt_id']} {how}")
+        click.echo("  answer: " + to_copy(f"answer {session_id} {prompt['prompt_id']} {how}"))
+
+
+def print_prompt(prompt: Json, workdir: str, *, full: bool = False, key: str = "--full") -> bool:
+    """Print what a prompt is about; in a terminal at most a screenful, unless it is to be `full`. Whether something was
+    left out. `key` is what shows the rest."""
+    is_terminal = sys.stdout.isatty()
+    size = shutil.get_terminal_size()
+    colour = is_terminal and not os.environ.get("NO_COLOR")
+    columns = size.columns if is_terminal else None
+    lines = lay_out(review.about(prompt, workdir), columns, colour=colour)
+    room = len(lines) if full or not is_terminal else max(MIN_LINES, size.lines - RESERVED_LINES)
+    shown = fold_end(lines, room, f" ({key} shows all)")
+    click.echo("\n".join(shown), color=colour)
+    if prompt["kind"] == "permission" and is_terminal:
+        click.echo("\n" + "\n".join(lay_out(choices(prompt), columns, colour=colour)), color=colour)
+    return shown != lines
+
+
+def _ask(client: Client, session_id: str, prompt: Json, workdir: str, folded: bool) -> None:
+    """The answer of a person at this terminal. An empty line leaves the prompt open."""
+    understand: Callable[[str], Json | None]
+    if prompt["kind"] == "permission":
+        sign, understand = mark(prompt), lambda text: permission_for(prompt, text)
+    else:
+        sign, answers = "answer> ", iter(prompt["questions"])
+        given: Json = {}
+
+        def understand(text: str) -> Json | None:
+            entry = next(answers)
+            given[entry["question_id"]] = choose(entry, text)
+            return {"answers": given} if len(given) == len(prompt["questions"]) else None
+
+    click.echo("An empty line leaves it open.")
+    while True:
+        try:
+            text = input(sign).strip()
+        except (EOFError, KeyboardInterrupt):
+            click.echo("")
+            text = ""
+        if not text:
+            click.echo("Still open. Answer it with: " + to_copy(f"answer {session_id} {prompt['prompt_id']}"))
+            return
+        if folded and text == "f":
+            print_prompt(prompt, workdir, full=True)
+            continue
+        try:
+            answer = understand(text)
+        except NotUnderstood as error:
+            click.echo(str(error))
+            continue
+        if answer is not None:
+            outcome = client.answer(session_id, prompt["prompt_id"], answer)
+            _confirm(client, session_id, prompt, answer, outcome)
+            return
+
+
+def _confirm(client: Client, session_id: str, prompt: Json, answer: Json, outcome: Json) -> None:
+    click.echo(f"{str(outcome.get('outcome', 'answered')).capitalize()}: {wording.short(prompt['title'])}")
+    if answer.get("reason") and client.agent(client.session(session_id)["agent"])["driver"] == ACP:
+        send = as_typed(f"perdure send {session_id} --queue {shlex.quote(answer['reason'])}")
+        click.echo(f"The agent was not told your reason: its protocol has no place for one. Send it: {send}", err=True)

@@ -9,19 +9,26 @@ import fcntl
 import functools
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
 from perdure.config import data_directory
+from perdure.core.addresses import host_of
+from perdure.surfaces.cli.output import paragraph
+from perdure.surfaces.cli.terms import as_typed, names_url, refusal
 from perdure.surfaces.client import Address, Client, NeverSent, Problem, Unreachable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OPTIONS = ("data", "url", "token", "as_json")
+AMBIGUOUS_SHOWN = 5
 START_IT = "Start it with `perdure serve`."
+CHECK_URL = "Check --url, or start the server there with `perdure serve`."
 
 
 class Reach:
@@ -38,12 +45,17 @@ class Reach:
         url = (self._url or known or "").rstrip("/")
         if not url:
             raise NeverSent(f"No server runs on {self.data}.")
+        check_address(url, self._token)
         return Address(url, self._token or (read_token(self.data) if url == known else None))
 
     @property
     def names_a_server(self) -> bool:
         """Whether the person said which server is meant, instead of leaving it to be found."""
         return self._url is not None
+
+    def server_environment(self) -> dict[str, str]:
+        """What a server that this command starts gets besides the environment of the command."""
+        return {} if self._token is None else {"PERDURE_TOKEN": self._token}
 
     def client(self, *, patience_s: float = 0.0) -> Client:
         return Client(self.address, patience_s=patience_s)
@@ -66,6 +78,19 @@ class Reach:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return known if is_held(self.data / "lock") else None
+
+
+def check_address(url: str, token: str | None) -> None:
+    """What can't be an address or a token is refused here, before it is used for either."""
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and host_of(parts.hostname or "") is not None and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or not (url.isascii() and url.isprintable()) or " " in url:
+        raise Failure(f"--url {url!r} is not the address of a server. Give one such as http://127.0.0.1:7433.", 2)
+    if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+        raise Failure("--token has characters that no token has. Copy it again from the server.", 2)
 
 
 def is_held(lock: Path) -> bool:
@@ -136,7 +161,7 @@ class Failure(click.ClickException):
         return self._code
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"perdure: {self.message}", err=True)
+        click.echo(paragraph(f"perdure: {self.message}", sys.stderr), err=True)
 
 
 def give_up(error: Problem | Unreachable) -> NoReturn:
@@ -144,17 +169,20 @@ def give_up(error: Problem | Unreachable) -> NoReturn:
 
 
 def sentence_of(error: Problem | Unreachable) -> str:
-    if isinstance(error, Problem):
-        return f"{error.detail} ({error.code})"
-    return f"{error} {START_IT}"
+    """An error in the words of the command line."""
+    return as_typed(
+        refusal(error) if isinstance(error, Problem) else f"{error} {CHECK_URL if names_url() else START_IT}"
+    )
 
 
-def find_session(client: Client, given: str) -> str:
-    """The id of a session that is given in full, by a unique beginning, or as `last`."""
+def find_session(client: Client, given: str, *, to_continue: bool = False) -> str:
+    """The id of a session that is given in full, by a unique beginning, or as `last`. A session `to_continue` is the
+    last one that has not ended: `perdure run` ends its own."""
     if given == "last":
-        newest = client.sessions(limit=1)["sessions"]
+        newest = client.sessions(limit=1, status="running" if to_continue else None)["sessions"]
         if not newest:
-            raise Failure("There is no session yet. Begin one with `perdure chat`.")
+            what = "No session can be continued" if to_continue else "There is no session yet"
+            raise Failure(f"{what}. Begin one with `perdure chat`.")
         return str(newest[0]["id"])
     try:
         return str(client.session(given)["id"])
@@ -167,4 +195,5 @@ def find_session(client: Client, given: str) -> str:
         return str(found[0])
     if not found:
         raise Failure(f"There is no session {given!r}. `perdure sessions` lists them. (not_found)")
-    raise Failure(f"{len(found)} sessions begin with {given!r}. Give more of the id.", 2)
+    some = ", ".join(found[:AMBIGUOUS_SHOWN]) + (" ..." if len(found) > AMBIGUOUS_SHOWN else "")
+    raise Failure(f"{len(found)} sessions begin with {given!r}: {some}. Give more of the id.", 2)

@@ -4,23 +4,22 @@ Above: people and scripts. Below: the client, and the follower of messages.py. N
 agent may do beyond its own rules is said beforehand, with --allow.
 """
 
-import os
 import sys
 from typing import Any
 
 import click
 
-from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn
+from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn, say_interrupted
 from perdure.surfaces.cli.output import print_json
+from perdure.surfaces.cli.places import Wish, choose, placing
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
-from perdure.surfaces.client import Client
+from perdure.surfaces.client import Client, new_message_id
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[TEXT...]")
 @click.option("--agent", help="The agent that takes it.")
-@click.option("--project", help="The project that it works in.")
-@click.option("--workdir", metavar="DIR", help="The directory that it works in; by default a new, empty one.")
+@placing
 @click.option("--model", help="The agent's model.")
 @click.option("--mode", help="The agent's mode.")
 @click.option("--parent", metavar="SESSION", help="The session that starts it, below which it is shown.")
@@ -31,20 +30,25 @@ from perdure.surfaces.client import Client
     metavar="TOOL[:PATTERN]",
     help="Let the agent use this tool; what is not allowed is denied.",
 )
-@click.option("--fresh", "--fresh-session", is_flag=True, expose_value=False, help="As a run always is.")
+@click.option(
+    "--fresh",
+    "--fresh-session",
+    is_flag=True,
+    expose_value=False,
+    help="No effect: a run always starts without context.",
+)
 @click.option("--message-id", help="The same id again is the same run, and is done once.")
 @reaching
 def run_command(
-    reach: Reach, words: tuple[str, ...], allow: tuple[str, ...], workdir: str | None, parent: str | None, **given: Any
+    reach: Reach, words: tuple[str, ...], allow: tuple[str, ...], wish: Wish, parent: str | None, **given: Any
 ) -> int | None:
     """Run one prompt to its end, and write the answer.
 
-    Without TEXT, or with `-`, stdin is the prompt. The session is closed afterwards, and its history stays. With --json
-    the run is written as one JSON document. The exit code is 1 if it did not end well.
+    It works in the current directory if the server is on this machine. Without TEXT, or with `-`, stdin is the prompt.
+    The session is closed afterwards, and its history stays. With --json the run is written as one JSON document. The
+    exit code is 1 if it did not end well.
     """
     fields = {key: value for key, value in given.items() if value is not None}
-    if workdir is not None:
-        fields["workdir"] = os.path.abspath(os.path.expanduser(workdir))
     if allow:
         fields["permissions"] = [_rule(each) for each in allow]
     text = _text(words)
@@ -52,21 +56,26 @@ def run_command(
         # Whether there is a server is said at once; one that goes away later is waited for.
         client.health()
         fields |= {"parent": find_session(client, parent)} if parent else {}
+        place = choose(reach, client, wish)
+        place.warn()
+        fields |= place.fields
         client.patience_s = SEND_PATIENCE_S
-        if reach.as_json:
-            run = client.run(text, **fields)
-            print_json(run)
-            return 0 if run["stop_reason"] == "end_turn" else 1
-        return _follow(client, text, fields)
+        fields.setdefault("message_id", new_message_id())
+        begun = client.begin_run(text, **fields)
+        if not reach.as_json:
+            return follow_turn(client, begun, answerable=False)
+        return _wait(client, text, fields, str(begun["session_id"]))
 
 
-def _follow(client: Client, text: str, fields: dict[str, Any]) -> int:
-    begun = client.begin_run(text, **fields)
+def _wait(client: Client, text: str, fields: dict[str, Any], session_id: str) -> int:
+    """The same message is the same run, so this waits for the one that was begun."""
     try:
-        return follow_turn(client, begun, answerable=False)
+        run = client.run(text, **fields)
     except KeyboardInterrupt:
-        click.echo(f"perdure: The run goes on. Interrupt it with: perdure abort {begun['session_id']}", err=True)
+        say_interrupted(session_id, "The run continues")
         raise
+    print_json(run)
+    return 0 if run["stop_reason"] == "end_turn" else 1
 
 
 def _text(words: tuple[str, ...]) -> str:

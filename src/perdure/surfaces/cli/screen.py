@@ -1,4 +1,4 @@
-"""The terminal of a chat: a tail that changes, a status line, and an input that is always there.
+"""The terminal of a chat: a tail that changes, what waits, a status line, an input that is always there, completions.
 
 Above: chat puts text on it and gets lines from it. Below: prompt_toolkit. Finished text is printed above into the
 terminal's own scrollback; the screen only owns its last lines. It deliberately knows nothing of sessions.
@@ -12,10 +12,13 @@ from pathlib import Path
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
+from prompt_toolkit.completion import Completer, ThreadedCompleter
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import ConditionalContainer, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.layout.processors import BeforeInput
@@ -25,27 +28,50 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 INPUT_LINES = 10
 # Lines of the terminal that the tail leaves to the input and the status.
 RESERVED_LINES = 6
+COMPLETION_COLUMNS = 22
+COMPLETION_LINES = 8
 ESCAPE_WAIT_S = 0.2
 
 
 class Screen:
-    """`on_line` gets what was entered, `on_interrupt` whether it was Ctrl-C or only Esc, `on_leave` Ctrl-D."""
+    """`on_line` gets what was entered, `on_interrupt` whether it was Ctrl-C or only Esc, `on_expand` is
+    Ctrl-O, `on_clipboard` Ctrl-V. `on_paste` says what the input shows for a paste, `kept` what the history keeps of a
+    line. `waiting` are the lines below the tail."""
 
     def __init__(
         self,
         *,
         on_line: Callable[[str], None],
         on_interrupt: Callable[[bool], None],
-        on_leave: Callable[[], None],
+        on_expand: Callable[[], None],
+        on_paste: Callable[[str], str],
+        on_clipboard: Callable[[], None],
         tail: Callable[[], str],
+        waiting: Callable[[], list[str]],
         status: Callable[[], str],
         mark: Callable[[], str],
+        kept: Callable[[str], str],
+        completer: Completer,
         history: Path | None,
     ) -> None:
-        self._on_line, self._on_interrupt, self._on_leave = on_line, on_interrupt, on_leave
+        self._on_line, self._on_interrupt = on_line, on_interrupt
+        self._on_expand = on_expand
+        self._on_paste, self._on_clipboard, self._kept = on_paste, on_clipboard, kept
         self._tail = tail
         self._stashed: str | None = None
-        self.buffer = Buffer(multiline=True, history=_history(history), accept_handler=self._accept)
+        self.buffer = Buffer(
+            multiline=True,
+            history=_history(history),
+            completer=ThreadedCompleter(completer),
+            complete_while_typing=True,
+            on_text_changed=self._forget_tab,
+        )
+        self.buffer.on_completions_changed += self._choose_first
+        self._is_tab_pending = False
+        """Tab was pressed, and nothing was found yet."""
+        waiting_window = Window(
+            FormattedTextControl(lambda: [("class:waiting italic", "\n".join(waiting()))]), dont_extend_height=True
+        )
         status_line = Window(FormattedTextControl(lambda: [("class:status", status())]), height=1)
         entry = Window(
             BufferControl(self.buffer, input_processors=[BeforeInput(mark)]),
@@ -55,7 +81,21 @@ class Screen:
         )
         tail_window = Window(FormattedTextControl(self._tail_text), dont_extend_height=True)
         self.app: Application[None] = Application(
-            layout=Layout(HSplit([tail_window, status_line, entry]), focused_element=entry),
+            layout=Layout(
+                HSplit(
+                    [
+                        tail_window,
+                        ConditionalContainer(waiting_window, Condition(lambda: bool(waiting()))),
+                        status_line,
+                        entry,
+                        ConditionalContainer(
+                            Window(FormattedTextControl(self._completions), dont_extend_height=True),
+                            Condition(lambda: bool(self.buffer.complete_state)),
+                        ),
+                    ]
+                ),
+                focused_element=entry,
+            ),
             key_bindings=self._keys(),
             output=_output(),
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
@@ -77,6 +117,18 @@ class Screen:
     def draft(self, text: str) -> None:
         self.buffer.text = text
         self.buffer.cursor_position = len(text)
+
+    def give_back(self, text: str) -> None:
+        """Put text into the draft, before what is written there already; also while the draft is put aside."""
+        before = self._stashed if self._stashed is not None else self.draft
+        joined = f"{text}\n{before}" if before.strip() else text
+        if self._stashed is not None:
+            self._stashed = joined
+        else:
+            self.draft = joined
+
+    def insert(self, text: str) -> None:
+        self.buffer.insert_text(text)
 
     def stash_draft(self) -> None:
         """Put what is being written aside, for an answer that is wanted first."""
@@ -118,16 +170,43 @@ class Screen:
         room = max(3, shutil.get_terminal_size().lines - RESERVED_LINES)
         return ANSI("\n".join(lines[-room:])) if any(lines) else ""
 
-    def _accept(self, buffer: Buffer) -> bool:
-        self._on_line(buffer.text)
-        return False
+    def _completions(self) -> StyleAndTextTuples:
+        """A few of them around the one that is chosen, and how many more there are."""
+        state = self.buffer.complete_state
+        found, chosen = (state.completions, state.complete_index) if state else ([], None)
+        first = max(0, min((chosen or 0) - COMPLETION_LINES // 2, len(found) - COMPLETION_LINES))
+        lines: StyleAndTextTuples = []
+        for number, one in list(enumerate(found))[first : first + COMPLETION_LINES]:
+            about = one.display_meta_text
+            text = f"  {one.display_text:<{COMPLETION_COLUMNS}} {about}" if about else f"  {one.display_text}"
+            lines += [("reverse" if number == chosen else "", text[: self.columns - 1]), ("", "\n")]
+        more = len(found) - COMPLETION_LINES
+        return [*lines, ("", f"  {more} more: type on, or press Down")] if more > 0 else lines[:-1]
+
+    def _forget_tab(self, _: Buffer) -> None:
+        self._is_tab_pending = False
+
+    def _choose_first(self, _: Buffer) -> None:
+        state = self.buffer.complete_state
+        if self._is_tab_pending and state is not None and state.completions:
+            self._is_tab_pending = False
+            if state.complete_index is None:
+                self.buffer.complete_next()
+
+    def _enter(self) -> None:
+        text = self.buffer.text
+        # A history of marks would be of no use: they mean nothing in the next chat.
+        if text.strip():
+            self.buffer.history.append_string(self._kept(text))
+        self.buffer.reset()
+        self._on_line(text)
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
 
         @keys.add("enter")
         def _(event: KeyPressEvent) -> None:
-            self.buffer.validate_and_handle()
+            self._enter()
 
         @keys.add("escape", "enter")
         @keys.add("c-j")
@@ -140,12 +219,36 @@ class Screen:
 
         @keys.add("escape")
         def _(event: KeyPressEvent) -> None:
-            self._on_interrupt(False)
+            if self.buffer.complete_state:
+                self.buffer.cancel_completion()
+            else:
+                self._on_interrupt(False)
+
+        @keys.add("tab")
+        def _(event: KeyPressEvent) -> None:
+            if self.buffer.complete_state:
+                self.buffer.complete_next()
+            else:
+                self._is_tab_pending = True
+                # Nothing happens if a search that began while typing still runs: then that one counts.
+                self.buffer.start_completion(select_first=True)
+
+        @keys.add(Keys.BracketedPaste)
+        def _(event: KeyPressEvent) -> None:
+            self.buffer.insert_text(self._on_paste(event.data))
+
+        @keys.add("c-v")
+        def _(event: KeyPressEvent) -> None:
+            self._on_clipboard()
+
+        @keys.add("c-o")
+        def _(event: KeyPressEvent) -> None:
+            self._on_expand()
 
         @keys.add("c-d")
         def _(event: KeyPressEvent) -> None:
             if not self.buffer.text:
-                self._on_leave()
+                self.leave()
 
         return keys
 

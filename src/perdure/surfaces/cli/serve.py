@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from perdure.config import DEFAULT_PORT, ConfigError, data_directory
-from perdure.surfaces.cli.reach import Failure
+from perdure.surfaces.cli.background import start_server, stop_server
+from perdure.surfaces.cli.reach import Failure, Reach
 
 
 @click.command()
@@ -38,6 +40,8 @@ from perdure.surfaces.cli.reach import Failure
     is_flag=True,
     help="Serve plain HTTP to other machines, on a network that you trust.",
 )
+@click.option("--background", is_flag=True, help="Start it in the background, if none runs yet, and return.")
+@click.option("--stop", is_flag=True, help="Stop the server that runs on the data directory, and start none.")
 @click.option("--stop-agents", is_flag=True, help="When the server is stopped, end running turns too.")
 @click.pass_context
 def serve_command(
@@ -50,21 +54,28 @@ def serve_command(
     token_file: str | None,
     behind_proxy: bool,
     insecure_http: bool,
+    background: bool,
+    stop: bool,
     stop_agents: bool,
 ) -> int:
     """Start the server.
 
-    It goes on until SIGTERM or Ctrl-C. Running turns outlive it, unless --stop-agents is given: the next server
-    goes on with them.
+    It runs until SIGTERM or Ctrl-C. Running turns outlive it, unless --stop-agents is given: the next server continues
+    them. --background starts it as `perdure chat` does, with its settings from perdure.toml and the environment.
     """
-    from perdure.server import serve
-
     outer = ctx.find_root().obj or {}
+    if stop or background:
+        _check_alone(ctx, "--stop" if stop else "--background")
+        reach = Reach(data or outer.get("data"), None, outer.get("token"), False)
+        (stop_server if stop else start_server)(reach)
+        return 0
+    from perdure.server import StartError, serve
+
     config_path = Path(config).expanduser().absolute() if config else None
     if config_path is not None and not config_path.is_file():
         raise Failure(f"There is no file {config_path}. Correct --config, or leave it out.", 2)
     try:
-        return serve(
+        serve(
             host=host,
             port=port,
             data=data_directory(data or outer.get("data")),
@@ -76,5 +87,14 @@ def serve_command(
             behind_proxy=behind_proxy,
             insecure_http=insecure_http,
         )
-    except ConfigError as error:
+    except (StartError, ConfigError) as error:
         raise Failure(str(error)) from error
+    return 0
+
+
+def _check_alone(ctx: click.Context, option: str) -> None:
+    """Neither changes what a server does: that is for its settings to say."""
+    for parameter in ctx.command.params:
+        name = str(parameter.name)
+        if name not in (option[2:], "data") and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option} goes only with --data; leave out {parameter.opts[0]}.")

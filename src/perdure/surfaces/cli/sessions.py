@@ -1,18 +1,25 @@
 """`perdure sessions`, `show`, `abort` and `stop`: finding sessions, looking at them, ending them."""
 
+import os
+import shutil
 import sys
 from typing import Any
 
 import click
 
-from perdure.surfaces.cli import wording
-from perdure.surfaces.cli.output import age, condition, duration, one_line, print_json, print_table, safe
+from perdure.surfaces.cli.output import GAP_COLUMNS, age, condition, duration, one_line, print_json, print_table, safe
 from perdure.surfaces.cli.plans import timer_words
-from perdure.surfaces.cli.reach import Reach, find_session, reaching
+from perdure.surfaces.cli.prompts import print_prompt
+from perdure.surfaces.cli.reach import Reach, find_session, reaching, sentence_of
+from perdure.surfaces.cli.terms import to_copy
 from perdure.surfaces.client import Client, Problem
 
 Json = dict[str, Any]
 TITLE_CHARS = 48
+SHORTEST_TITLE_CHARS = 12
+AGENT_CHARS = 12
+SHORT_ID_CHARS = 10
+_SHORT_STATES = {"waiting for you": "asks you"}
 STATES = ("processing", "idle", "ended")
 STATUSES = ("running", "completed", "stopped", "timed-out", "failed")
 SHOWN_FIELDS = ("agent", "project", "workdir", "model", "mode", "native_session_id", "pid", "parent", "error")
@@ -21,15 +28,26 @@ SHOWN_FIELDS = ("agent", "project", "workdir", "model", "mode", "native_session_
 @click.command()
 @click.option("--agent", help="Only of this agent.")
 @click.option("--project", help="Only of this project.")
+@click.option("--workdir", metavar="DIR", help="Only in this directory; `.` is the current one.")
 @click.option("--state", type=click.Choice(STATES), help="Only in this state.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only with this status.")
 @click.option("--label", help="Only with this label.")
+@click.option("--archived", is_flag=True, help="Only archived ones.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Archived ones too.")
 @click.option("-q", "--query", "q", help="Only with these words in the title or the transcript.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many.")
 @reaching
-def sessions_command(reach: Reach, limit: int, **filters: str | None) -> None:
-    """List sessions, the most recently active first."""
-    list_sessions(reach, limit, **filters)
+def sessions_command(reach: Reach, limit: int, archived: bool, everything: bool, **filters: str | None) -> None:
+    """List sessions, the most recently active first.
+
+    Archived sessions are left out unless --archived or --all is given.
+    """
+    if archived and everything:
+        raise click.UsageError("Give --archived or --all, not both.")
+    wanted = None if everything else "true" if archived else "false"
+    if filters["workdir"] is not None:
+        filters["workdir"] = os.path.abspath(os.path.expanduser(filters["workdir"]))
+    list_sessions(reach, limit, archived=wanted, **filters)
 
 
 def list_sessions(reach: Reach, limit: int, **filters: str | None) -> None:
@@ -38,32 +56,63 @@ def list_sessions(reach: Reach, limit: int, **filters: str | None) -> None:
     if reach.as_json:
         print_json(page)
         return
-    print_table(*session_table(page["sessions"]), "There is no such session. Begin one with `perdure chat`.")
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print_table(*session_table(page["sessions"], columns), "There is no such session. Begin one with `perdure chat`.")
     if page.get("next_cursor"):
         click.echo(f"There are more than {limit}; --limit shows more.", err=True)
 
 
-def session_table(sessions: list[Json]) -> tuple[list[str], list[list[str]]]:
+def session_table(sessions: list[Json], columns: int | None) -> tuple[list[str], list[list[str]]]:
+    """All there is to list, for pipes; for a terminal of so many columns, with room for the title."""
+    ids = [str(entry["id"]) for entry in sessions]
+    if columns is not None:
+        ids = short_ids(ids)
+    headings = ["session", "state", "agent", "active", "turns", "title"]
     rows = [
         [
-            entry["id"],
+            short,
             condition(entry),
             entry["agent"],
             age(entry["last_active_at"] or entry["created_at"]),
             str(entry["turn_count"]),
-            one_line(entry["title"] or "", TITLE_CHARS),
+            " ".join((entry["title"] or "").split()),
         ]
-        for entry in sessions
+        for short, entry in zip(ids, sessions, strict=True)
     ]
-    return ["session", "state", "agent", "active", "turns", "title"], rows
+    room = TITLE_CHARS if columns is None else _room(headings, rows, columns)
+    longest = max(len(row[-1]) for row in [headings, *rows])
+    if columns is not None and room < min(longest, TITLE_CHARS):
+        # What a title needs most is taken from what says least.
+        headings = [heading for heading in headings if heading != "turns"]
+        rows = [
+            [short, _SHORT_STATES.get(state, state), one_line(agent, AGENT_CHARS), active.removesuffix(" ago"), title]
+            for short, state, agent, active, _, title in rows
+        ]
+        room = max(SHORTEST_TITLE_CHARS, _room(headings, rows, columns))
+    return headings, [[*row[:-1], one_line(row[-1], room)] for row in rows]
+
+
+def short_ids(ids: list[str]) -> list[str]:
+    """A beginning of each id that names it among these, and that commands take for it."""
+    length = SHORT_ID_CHARS
+    while len({each[:length] for each in ids}) < len(set(ids)):
+        length += 1
+    return [each[:length] for each in ids]
+
+
+def _room(headings: list[str], rows: list[list[str]], columns: int) -> int:
+    """How many columns the others leave for the last one."""
+    taken = sum(max(len(row[number]) for row in [headings, *rows]) for number in range(len(headings) - 1))
+    return columns - taken - GAP_COLUMNS * (len(headings) - 1)
 
 
 @click.command()
 @click.argument("session")
 @click.option("--markdown", is_flag=True, help="The whole transcript as markdown.")
 @click.option("--rewound", is_flag=True, help="The turns that are no longer part of the conversation.")
+@click.option("--full", is_flag=True, help="Show all of a change or a command that waits for an answer.")
 @reaching
-def show_command(reach: Reach, session: str, markdown: bool, rewound: bool) -> None:
+def show_command(reach: Reach, session: str, markdown: bool, rewound: bool, full: bool) -> None:
     """Show one session: its state, why it is in it, and its turns.
 
     SESSION is an id, a unique beginning of one, or `last`. With --rewound, the turns that were dropped are shown
@@ -86,10 +135,10 @@ def show_command(reach: Reach, session: str, markdown: bool, rewound: bool) -> N
             return
         why = client.explain(session_id)
         prompts = client.prompts(session_id)
-    _show(shown, why, prompts)
+    _show(shown, why, prompts, full)
 
 
-def _show(shown: Json, why: Json, prompts: list[Json]) -> None:
+def _show(shown: Json, why: Json, prompts: list[Json], full: bool) -> None:
     click.echo(f"{one_line(shown['title'] or 'Untitled', 200)}\n  id: {shown['id']}")
     click.echo(f"  state: {condition(shown)}. {why.get('why', '')}")
     for field in SHOWN_FIELDS:
@@ -116,7 +165,9 @@ def _show(shown: Json, why: Json, prompts: list[Json]) -> None:
     ]
     print_table(["turn", "agent", "end", "time", "context", "told", "reason"], rows, "No turn yet.")
     for prompt in prompts:
-        click.echo(f"\n{wording.prompt(prompt)}\n  perdure answer {shown['id']} {prompt['prompt_id']}")
+        click.echo("")
+        print_prompt(prompt, shown["workdir"], full=full)
+        click.echo("  " + to_copy(f"answer {shown['id']} {prompt['prompt_id']}"))
 
 
 def _told(turn: Json) -> str:
@@ -184,7 +235,7 @@ def _stop_all(client: Client, as_json: bool) -> int:
             stopped.append(client.stop(session_id))
         except Problem as problem:
             failed += 1
-            click.echo(f"perdure: {session_id}: {problem.detail} ({problem.code})", err=True)
+            click.echo(f"perdure: {session_id}: {sentence_of(problem)}", err=True)
     if as_json:
         print_json({"sessions": stopped})
     else:

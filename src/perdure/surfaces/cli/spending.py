@@ -49,8 +49,8 @@ FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 def usage_command(reach: Reach, group_by: str, session: str | None, **filters: str | None) -> None:
     """Show what turns have cost: tokens, money and time, as the agents report them.
 
-    `fresh` counts the turns that were told the conversation anew, `sent` is what agents were given, `spared` what they
-    held already and were not told again.
+    `fresh` counts the turns for which the conversation was replayed, `sent` is what agents were given, `spared` what
+    they held already and did not get again.
     """
     with reach.client() as client:
         named = {**filters, "session": find_session(client, session) if session else None}

@@ -1,22 +1,19 @@
 """The words for tools, prompts, plans, changes of history and ends: one line where one is enough. Pure.
 
-Above: narration.py, prompts.py, histories.py, chat. Below: output.py's figures.
+Above: narration.py, review.py, prompts.py, histories.py, chat. Below: output.py's figures and diffs.py.
 """
 
-import difflib
-import json
 from datetime import datetime
 from typing import Any
 
 from perdure.core.digest import in_words
+from perdure.surfaces.cli.diffs import counts
 from perdure.surfaces.cli.output import duration, one_line
 
 Json = dict[str, Any]
 
 TITLE_CHARS = 100
 INPUT_CHARS = 600
-# Beyond this a diff takes longer to count than people want to wait.
-COUNTED_DIFF_CHARS = 200_000
 STOPS = {
     "cancelled": "Interrupted.",
     "failed": "The turn failed. Send the message again to retry.",
@@ -24,7 +21,8 @@ STOPS = {
     "max_turns": "The agent reached its limit of steps. Send a message to go on.",
     "refusal": "The agent refused to go on.",
 }
-_DEEDS = {"edit": "Edited ", "execute": "Ran "}
+_DEEDS = {"edit": "Edited ", "execute": "Ran ", "read": "Read "}
+_FAILED_DEEDS = {"edit": "Failed to edit "}
 _PLAN_MARKS = {"completed": "[x]", "in_progress": "[~]"}
 
 
@@ -42,24 +40,26 @@ def tool(part: Json, workdir: str = "") -> str:
     pieces = [who + _deed(part, workdir)]
     if outcome == "interrupted":
         pieces[0] = who + f"Interrupted: {_subject(part, workdir)}"
-    elif part["status"] != "failed" and (change := _change(part.get("diff"))):
+    elif part["status"] != "failed" and part.get("diff") and (change := counts(part["diff"])):
         pieces[0] += f" {change}"
     started, ended = part.get("started_at"), part.get("ended_at")
     if started and ended:
         spent = datetime.fromisoformat(ended) - datetime.fromisoformat(started)
         pieces.append(duration(max(0.0, spent.total_seconds() * 1000 - part.get("waited_ms", 0))))
-    if part["status"] == "failed" and outcome is None:
+    if part["status"] == "failed" and outcome is None and not pieces[0].startswith(who + "Failed"):
         pieces.append("failed")
     return "  ".join(pieces)
 
 
-def running_tool(part: Json) -> str:
-    return short(part.get("title") or part["name"])
+def running_tool(part: Json, workdir: str = "") -> str:
+    title = str(part.get("title") or part["name"])
+    return short(title.replace(workdir.rstrip("/") + "/", "") if workdir.strip("/") else title)
 
 
 def _deed(part: Json, workdir: str) -> str:
-    verb = _DEEDS.get(part.get("kind", ""), "") if _named(part, workdir) else ""
-    return verb + _subject(part, workdir)
+    kind = part.get("kind", "")
+    verb = _FAILED_DEEDS.get(kind) if part["status"] == "failed" else None
+    return ((verb or _DEEDS.get(kind, "")) if _named(part, workdir) else "") + _subject(part, workdir)
 
 
 def _subject(part: Json, workdir: str) -> str:
@@ -67,27 +67,23 @@ def _subject(part: Json, workdir: str) -> str:
     return _named(part, workdir) or short(str(part.get("title") or part["name"]))
 
 
+def inside(path: str, workdir: str) -> str:
+    """A path as seen from the working directory."""
+    return path.removeprefix(workdir.rstrip("/") + "/") if workdir else path
+
+
 def _named(part: Json, workdir: str) -> str:
-    paths = [entry.get("path") for entry in part.get("diff") or part.get("locations") or [] if entry.get("path")]
-    if part.get("kind") == "edit" and paths:
+    found = part.get("input")
+    given: Json = found if isinstance(found, dict) else {}
+    paths = [entry.get("path") for entry in part.get("diff") or part.get("locations") or []] or [
+        given.get(key) for key in ("file_path", "filePath", "path")
+    ]
+    paths = list(dict.fromkeys(path for path in paths if isinstance(path, str) and path))
+    if part.get("kind") in ("edit", "read") and paths:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        inside = str(paths[0]).removeprefix(workdir.rstrip("/") + "/") if workdir else str(paths[0])
-        return one_line(inside, TITLE_CHARS) + more
-    given = part.get("input")
-    command = given.get("command") if isinstance(given, dict) else None
+        return one_line(inside(paths[0], workdir), TITLE_CHARS) + more
+    command = given.get("command")
     return short(command) if part.get("kind") == "execute" and isinstance(command, str) else ""
-
-
-def _change(diff: Any) -> str:
-    added = removed = 0
-    for entry in diff or []:
-        old, new = str(entry.get("old_text") or ""), str(entry.get("new_text") or "")
-        if len(old) + len(new) > COUNTED_DIFF_CHARS:
-            return ""
-        for line in difflib.unified_diff(old.split("\n"), new.split("\n"), n=0, lineterm=""):
-            added += line.startswith("+") and not line.startswith("+++")
-            removed += line.startswith("-") and not line.startswith("---")
-    return f"+{added} -{removed}" if added or removed else ""
 
 
 def plan(entries: list[Json]) -> str:
@@ -99,15 +95,6 @@ def error(data: Json) -> str:
     return str(data["message"]) + (f"\n{detail}" if detail else "")
 
 
-def prompt(asked: Json) -> str:
-    """A prompt as text: what is asked, on what, and the choices."""
-    if asked["kind"] == "permission":
-        lines = [f"Permission: {short(asked['title'])}"]
-        details = _input(asked.get("input"))
-        return "\n".join(lines + ([details] if details else []))
-    return "\n".join(line for entry in asked["questions"] for line in question(entry))
-
-
 def question(entry: Json) -> list[str]:
     several = " (several, with commas)" if entry.get("multiple") else ""
     lines = [f"Question: {one_line(entry['question'], INPUT_CHARS)}{several}"]
@@ -117,18 +104,11 @@ def question(entry: Json) -> list[str]:
     return lines
 
 
-def _input(given: Any) -> str:
-    if not given:
-        return ""
-    if isinstance(given, dict) and isinstance(given.get("command"), str):
-        return "  " + one_line(given["command"], INPUT_CHARS)
-    return "  " + one_line(json.dumps(given, ensure_ascii=False), INPUT_CHARS)
-
-
-def resolved(by: str, outcome: str) -> str:
-    who = {"person": "by a person", "rule": "by a rule", "agent": "by the agent", "server": ""}.get(by, f"by {by}")
+def resolved(by: str, outcome: str, reason: str = "") -> str:
+    who = {"person": "", "rule": "by a rule", "agent": "by the agent", "server": ""}.get(by, f"by {by}")
     words = {"agent_lost": "closed, its agent is gone", "withdrawn": "withdrawn", "discarded": "discarded"}
-    return f"{words.get(outcome, outcome).capitalize()} {who}".strip() + "."
+    said = f" The reason: {one_line(reason, INPUT_CHARS)}" if reason else ""
+    return f"{words.get(outcome, outcome).capitalize()} {who}".strip() + "." + said
 
 
 def dropped(turns: list[int]) -> str:
@@ -151,8 +131,7 @@ def history_changed(data: Json, known: list[int]) -> str:
     if not bumped:
         return what
     who = bumped[0] if len(bumped) == 1 else f"{', '.join(bumped[:-1])} and {bumped[-1]}"
-    told = "is" if len(bumped) == 1 else "are"
-    return f"{what} {who} {told} told the conversation anew with the next message."
+    return f"{what} The next message replays the conversation to {who}."
 
 
 REASONS = {
@@ -177,13 +156,13 @@ def replayed(agent: str, reason: str) -> str:
 
 
 def catch_up(agent: str, count: int) -> str:
-    return f"{agent} is told the {'turn' if count == 1 else f'{count} turns'} that it missed."
+    return f"{agent} gets the {'turn' if count == 1 else f'{count} turns'} that it missed."
 
 
 def context_fallback(data: Json) -> str:
     if data.get("shorter"):
         reason = short(str(data["reason"]).removeprefix("too_long: "))
-        return f"The conversation was too long for the agent ({reason}). It is told less of it, in the same turn."
+        return f"The conversation was too long for the agent ({reason}). It gets less of it, in the same turn."
     return f"The agent's own session could not be used, it was given the transcript: {data['reason']}"
 
 

@@ -101,6 +101,12 @@ class EditBody(Struct, kw_only=True):
     revision: Revision | None = None
 
 
+class QueuedTextBody(Struct, kw_only=True):
+    """Another text for a message that waits."""
+
+    text: SaidText
+
+
 class RewindBody(Struct, kw_only=True):
     """The first turn that is no longer visible."""
 

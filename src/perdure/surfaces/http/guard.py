@@ -75,7 +75,9 @@ class Guard:
     def _check_host(self, head: Head) -> None:
         name = host_name(head.host)
         if name is None:
-            raise Refused("invalid", "Send one Host header with a host name and maybe a port, such as localhost:7433.")
+            raise Refused(
+                "invalid", "Host must be one host name and maybe a port, such as localhost:7433.", fields=["Host"]
+            )
         if name not in self._hosts:
             raise Refused(
                 "forbidden", f"This server is not reached as {head.host!r}. Add it to allowed_hosts if it should be."

@@ -195,7 +195,11 @@ async def send_or_create(request: Request) -> Response:
     sessions = verbs(request)
     if body.session_id is not None:
         if body.kickoff:
-            raise Refused("invalid", "A kickoff begins a session: leave session_id or kickoff out.")
+            raise Refused(
+                "invalid",
+                "A kickoff begins a session: leave session_id or kickoff out.",
+                fields=["session_id"],
+            )
         return reply(await sessions.send(body.session_id, _outgoing(body)), 202)
     session_id = None
     if body.message_id is not None:
@@ -225,6 +229,13 @@ async def create_once(request: Request, session_id: str, opening: Opening, messa
 
 async def list_queue(request: Request) -> Response:
     return reply({"queue": await verbs(request).queue(request.path_params["session_id"])})
+
+
+async def edit_queued(request: Request) -> Response:
+    body = await body_of(request, bodies.QueuedTextBody)
+    session_id = request.path_params["session_id"]
+    await verbs(request).edit_queued(session_id, request.path_params["message_id"], body.text)
+    return reply({"queue": await verbs(request).queue(session_id)})
 
 
 async def unqueue(request: Request) -> Response:
@@ -287,7 +298,7 @@ async def get_transcript(request: Request) -> ASGIApp:
         pieces = await histories.transcript_markdown(session_id, from_turn)
         return Document(documents, pieces, "text/markdown; charset=utf-8")
     if how != "json":
-        raise Refused("invalid", "format must be json or markdown.")
+        raise Refused("invalid", "format must be json or markdown.", fields=["format"])
     pieces = await histories.transcript(session_id, from_turn, to_turn=to_turn, rewound=rewound)
     return Document(documents, pieces, MEDIA)
 

@@ -2,7 +2,7 @@
 
 from perdure.surfaces.http import pages
 from perdure.surfaces.http import shapes as sh
-from perdure.surfaces.http.endpoint import Endpoint, between
+from perdure.surfaces.http.endpoint import ABSOLUTE, Endpoint, between
 
 PAGE = [
     Endpoint(
@@ -11,6 +11,15 @@ PAGE = [
         pages.get_vitals,
         "How the server is: sessions, processes, memory, events so far",
         answers={200: sh.Vitals},
+    ),
+    Endpoint(
+        "GET",
+        "/api/directory",
+        pages.get_directory,
+        "How the server sees a directory, so that a client can tell whether both see the same one",
+        query={"path": (str, "An absolute path; `/` if left out.", ABSOLUTE)},
+        answers={200: sh.Directory},
+        refusals=("not_found",),
     ),
     Endpoint(
         "GET",

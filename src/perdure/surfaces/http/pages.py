@@ -18,6 +18,11 @@ async def get_vitals(request: Request) -> Response:
     return reply({**await verbs(request).vitals(), "viewers": len(hub.viewers)})
 
 
+async def get_directory(request: Request) -> Response:
+    path = request.query_params.get("path", "/")
+    return reply(await asyncio.to_thread(verbs(request).workspaces.describe, path))
+
+
 async def list_files(request: Request) -> Response:
     limit = whole_number(request, "limit", 20, low=1, high=MAX_FILES)
     wanted = request.query_params.get("q", "")

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from perdure.core.errors import Refused
-from perdure.core.misfits import what_is_wrong
+from perdure.core.misfits import field_of, what_is_wrong
 from perdure.surfaces.http.endpoint import MAX_LIMIT, MAX_POSITION
 
 __all__ = ["MAX_LIMIT", "MAX_POSITION", "body_of", "flag", "position_of", "reply", "whole_number"]
@@ -77,7 +77,8 @@ def decoded(raw: bytearray, kind: type[T], read: Callable[[bytearray, type[T]], 
     try:
         return read(raw or bytearray(b"{}"), kind)
     except msgspec.ValidationError as error:
-        raise Refused("invalid", f"The body does not fit: {what_is_wrong(error, kind)}.") from error
+        facts = {"fields": [field]} if (field := field_of(error)) else {}
+        raise Refused("invalid", f"The request does not fit: {what_is_wrong(error, kind)}.", **facts) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused("invalid", f"The body is not valid JSON: {error}.") from error
 
@@ -88,7 +89,7 @@ def _refuse_elsewhere(given: dict[str, msgspec.Raw], elsewhere: dict[str, str], 
             continue
         value, before = decoded(bytearray(given[name]), object), now.get(name)
         if value != before and bool(value or before):
-            raise Refused("invalid", f"{name} can't be set with this request: {what_to_do}.")
+            raise Refused("invalid", f"{name} can't be set with this request: {what_to_do}.", fields=[name])
 
 
 def _check_values(raw: bytearray, limit: int) -> None:
@@ -114,14 +115,14 @@ def whole_number(request: Request, name: str, default: int, *, low: int = 0, hig
     if given is None:
         return default
     if not given.isascii() or not given.isdigit() or not low <= int(given[:17]) <= high or len(given) > 17:
-        raise Refused("invalid", f"{name} must be a whole number from {low} to {high}.")
+        raise Refused("invalid", f"{name} must be a whole number from {low} to {high}.", fields=[name])
     return int(given)
 
 
 def flag(request: Request, name: str) -> bool:
     given = request.query_params.get(name, "false").lower()
     if given not in ("true", "false", "1", "0"):
-        raise Refused("invalid", f"{name} must be true or false.")
+        raise Refused("invalid", f"{name} must be true or false.", fields=[name])
     return given in ("true", "1")
 
 

@@ -183,6 +183,15 @@ ENDPOINTS = [
         "GET", f"{S}/queue", handlers.list_queue, "Waiting messages", answers={200: sh.Queue}, refusals=("not_found",)
     ),
     Endpoint(
+        "PATCH",
+        f"{S}/queue/{{message_id:path}}",
+        handlers.edit_queued,
+        "Give a waiting message another text, in its place",
+        body=bodies.QueuedTextBody,
+        answers={200: sh.Queue},
+        refusals=("not_found", "queue_full", "conflict", "session_ended"),
+    ),
+    Endpoint(
         "DELETE",
         f"{S}/queue/{{message_id:path}}",
         handlers.unqueue,

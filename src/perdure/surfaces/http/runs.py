@@ -138,7 +138,7 @@ def _opening(body: RunBody) -> Opening:
         mode=body.mode,
         labels=tuple(body.labels),
         parent=body.parent,
-        limits={} if body.timeout_s is None else {"turn_timeout_s": body.timeout_s},
+        limits={} if body.timeout_s is None else {"turn_limit_s": body.timeout_s},
         permissions=tuple(body.permissions),
         single_shot=True,
     )

@@ -31,6 +31,8 @@ class Agent(Struct, kw_only=True):
     capabilities: dict[str, Any]
     models: dict[str, Any] | None
     modes: dict[str, Any] | None
+    commands: list[dict[str, Any]] | None
+    """The slash commands that it offered last; null until it has run."""
 
 
 class AgentList(Struct):
@@ -206,10 +208,16 @@ class Prompt(Struct, kw_only=True):
     turn: int | None
     title: str
     tool_id: str | None
+    tool: str | None
+    tool_kind: str
     input: Any
+    diff: list[dict[str, Any]] | None
+    content: str | None
     asked_at: str
     options: list[dict[str, Any]]
     questions: list[dict[str, Any]]
+    always: list[str]
+    covers: list[str]
 
 
 class Prompts(Struct):
@@ -325,6 +333,17 @@ class Vitals(Struct, kw_only=True):
     events: int
     disk_free_bytes: int
     damaged: list[Damage]
+
+
+class Directory(Struct, kw_only=True):
+    path: str
+    """Without symbolic links."""
+    identity: str
+    """Made from the kernel's boot id and the directory's device and inode."""
+    private: bool
+    """Whether it is in the data directory, where no session may work."""
+    projects: list[str]
+    """The projects that it lies in: the innermost, or several that share its path."""
 
 
 class Files(Struct):

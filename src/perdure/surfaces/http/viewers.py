@@ -318,6 +318,7 @@ CHANGES = (
     "pending_prompt",
     "prompt_resolved",
     "message_queued",
+    "queued_message_edited",
     "message_unqueued",
     "agent_attached",
     "agent_detached",

@@ -26,11 +26,11 @@ from msgspec import UNSET, UnsetType
 
 from perdure import __version__
 from perdure.config import SESSION_VARIABLE
-from perdure.surfaces.cli.reach import sentence_of
 from perdure.surfaces.client import Client, Problem, Unreachable, new_message_id
 from perdure.surfaces.http.diane_shapes import DianeSession
 from perdure.surfaces.mcp import answers, tools
 from perdure.surfaces.mcp.turn import Turn
+from perdure.surfaces.refusals import reworded
 
 T = TypeVar("T")
 Report = Callable[[str], Awaitable[None]]
@@ -48,6 +48,13 @@ SCANNED_SESSIONS = 1000
 KNOWN_PROMPTS = 1000
 # What may take long, at once; each takes a thread.
 WAITING_CALLS = 100
+ARGUMENTS = {"text": "prompt"}
+"""Fields of the API whose arguments are not called the same."""
+SENTENCES = {
+    "unauthorized": "The server asks for its token. Start `perdure mcp` with --token, or with PERDURE_TOKEN set.",
+    "unknown": "What answers there is not a Perdure server. Check the --url of `perdure mcp`.",
+    "turn_active": "A turn is running in this session. Wait for its end, or start another session.",
+}
 
 
 class Delegate:
@@ -72,7 +79,7 @@ class Delegate:
         try:
             return _result(await self._perform(client, arguments, report))
         except (Problem, Unreachable) as error:
-            return _refusal(sentence_of(error))
+            return _refusal(_sentence(error))
         finally:
             client.close()
 
@@ -186,6 +193,13 @@ def _result(answer: tools.Answer) -> wire.CallToolResult:
     # The same as text, for clients that do not read structured content.
     content: list[wire.ContentBlock] = [wire.TextContent(type="text", text=text)]
     return wire.CallToolResult(content=content, structured_content=value, is_error=failed)
+
+
+def _sentence(error: Problem | Unreachable) -> str:
+    """An error in the words of the tools."""
+    if isinstance(error, Problem):
+        return f"{reworded(error, SENTENCES, lambda field: ARGUMENTS.get(field, field))} ({error.code})"
+    return f"{error} Start it with `perdure serve`."
 
 
 def _refusal(sentence: str) -> wire.CallToolResult:

@@ -1,0 +1,66 @@
+"""What a session or an agent says of its model, its mode and other options: which values there are, which is in use.
+
+Above: the chat's status line, `/model` and `/mode`; `perdure config`, `model` and `mode`; shell completion. Below: the
+wire's sessions and agents. Pure. Agents name these in two ways: as options with an id and a category, or as lists of
+models and modes; the options are newer, and win.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+
+# The key of the list, the list in it, an entry's id, and the key of the one in use.
+_LISTS = {
+    "model": ("models", "availableModels", "modelId", "currentModelId"),
+    "mode": ("modes", "availableModes", "id", "currentModeId"),
+}
+
+
+class Value(NamedTuple):
+    """One value of an option, as an agent lists it."""
+
+    value: str
+    name: str = ""
+    about: str = ""
+
+
+def values(known: Json, config_id: str) -> list[Value]:
+    """What a session, or an agent, offers for one of its options."""
+    option = _option(known.get("config_options"), config_id)
+    if option is not None:
+        inner = [one for entry in option.get("options") or [] for one in entry.get("options") or [entry]]
+        return [_value(one, "value") for one in inner if one.get("value") is not None]
+    if config_id not in _LISTS:
+        return []
+    outer, each, key, _ = _LISTS[config_id]
+    return [_value(one, key) for one in (known.get(outer) or {}).get(each) or [] if one.get(key)]
+
+
+def current(known: Json, config_id: str) -> str | None:
+    """What was chosen, or what the agent has said since; else the option's value, or what the agent began with."""
+    option = _option(known.get("config_options"), config_id) or {}
+    began = None
+    if config_id in _LISTS:
+        outer, _, _, key = _LISTS[config_id]
+        began = (known.get(outer) or {}).get(key)
+    found = known.get(config_id) or option.get("currentValue") or began
+    return None if found is None else str(found)
+
+
+def role(options: Sequence[Json] | None, config_id: str) -> str:
+    """`model` or `mode`, if an option of another id is one; else the id itself."""
+    found = next((one for one in options or [] if one.get("id") == config_id), {})
+    return str(found["category"]) if found.get("category") in _LISTS else config_id
+
+
+def _option(options: Sequence[Json] | None, config_id: str) -> Json | None:
+    for key in ("id", "category"):
+        for option in options or []:
+            if option.get(key) == config_id:
+                return option
+    return None
+
+
+def _value(entry: Json, key: str) -> Value:
+    return Value(str(entry[key]), str(entry.get("name") or ""), str(entry.get("description") or ""))

@@ -1,0 +1,134 @@
+"""Changes of files as rows of a unified diff: line numbers where they are known, a mark, and the line as it is.
+
+Above: review.py. Below: the comparison of core, and rows.py. Pure. What is shown is exactly the change: indentation is
+kept, lines that differ only in blanks that can't be told apart show them, and no character is left out.
+"""
+
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from perdure.core.line_comparison import CONTEXT_LINES, compare, groups
+from perdure.core.proposed_edits import lines_of
+from perdure.surfaces.cli.rows import OTHER_SPACES, TAB_COLUMNS, Row, Style, visible
+
+Json = dict[str, Any]
+
+NO_NEWLINE = "\\ No newline at the end"
+GAP = "..."
+_STYLES: dict[str, Style] = {"+": "added", "-": "removed", " ": "plain"}
+
+
+class FileDiff(NamedTuple):
+    """The change of one file. `written`: all of its new text is given, and nothing of an old one."""
+
+    path: str
+    written: bool
+    added: int
+    removed: int
+    rows: list[Row]
+
+    @property
+    def counts(self) -> str:
+        return f"+{self.added} -{self.removed}" if self.added or self.removed else "no change"
+
+
+class _Line(NamedTuple):
+    mark: str
+    text: str
+    number: int | None
+
+
+def file_diffs(entries: list[Json], context: int = CONTEXT_LINES) -> list[FileDiff]:
+    """One for each file, in the order of the entries, with so many lines around each change."""
+    by_path = groupby(entries, lambda one: one.get("path"))
+    return [_file(str(path or "a file"), list(group), context) for path, group in by_path]
+
+
+def counts(entries: list[Json]) -> str:
+    """How many lines were added and removed; empty if none."""
+    files = file_diffs(entries)
+    added, removed = sum(one.added for one in files), sum(one.removed for one in files)
+    return f"+{added} -{removed}" if added or removed else ""
+
+
+def _file(path: str, entries: list[Json], context: int) -> FileDiff:
+    shown: list[list[_Line]] = []
+    shift = added = removed = 0
+    for entry in entries:
+        old, new = _sides(entry)
+        line = entry.get("line", 1 if entry.get("old_text") is None else None)
+        marked = list(compare(old, new))
+        numbered = _numbered(marked, line, shift, _lacking(old, new))
+        shown += [[one for one, at in numbered if first <= at < last] for first, last in groups(marked, context)]
+        shift += len(new) - len(old)
+        added += sum(one[0] == "+" for one in marked)
+        removed += sum(one[0] == "-" for one in marked)
+    width = max((len(str(one.number)) for group in shown for one in group if one.number is not None), default=0)
+    rows: list[Row] = []
+    for group in shown:
+        if rows:
+            rows.append(Row(GAP, "dim", "  "))
+        rows += _rows(group, width)
+    if any(entry.get("replace_all") for entry in entries):
+        rows.append(Row("Every occurrence is replaced.", "dim", "  "))
+    if any(entry.get("overwrites") for entry in entries):
+        # First: a long diff is folded, and shows its beginning.
+        rows.insert(0, Row("The file exists. All of its text, which is not shown, is replaced.", "dim", "  "))
+    written = all(entry.get("old_text") is None for entry in entries)
+    return FileDiff(visible(path).replace("\n", " "), written, added, removed, rows)
+
+
+def _sides(entry: Json) -> tuple[list[str], list[str]]:
+    """Both texts in lines with their ends. A passage that ends within a line ends so on both sides."""
+    old, new = str(entry.get("old_text") or ""), str(entry.get("new_text") or "")
+    if not (old.endswith("\n") and new) and not (new.endswith("\n") and old):
+        old, new = (text + "\n" if text and not text.endswith("\n") else text for text in (old, new))
+    sides = lines_of(old), lines_of(new)
+    if all(line.endswith("\r\n") for side in sides for line in side):
+        return [line[:-2] + "\n" for line in sides[0]], [line[:-2] + "\n" for line in sides[1]]
+    return sides
+
+
+def _lacking(old: list[str], new: list[str]) -> str:
+    """The mark of the side whose last line has no end, where the other's has one."""
+    ends = [bool(side) and side[-1].endswith("\n") for side in (old, new)]
+    return "" if ends[0] == ends[1] or not (old and new) else "+" if ends[0] else "-"
+
+
+def _numbered(marked: list[str], line: int | None, shift: int, lacking: str) -> list[tuple[_Line, int]]:
+    """Each line with its number, old ones with the number that they have before the change, and its place in the
+    comparison."""
+    found: list[tuple[_Line, int]] = []
+    at_new = line
+    at_old = None if line is None else line - shift
+    for at, one in enumerate(marked):
+        mark, text = one[0], one[1:]
+        found.append((_Line(mark, text.removesuffix("\n"), at_old if mark == "-" else at_new), at))
+        if not text.endswith("\n") and lacking in ("-", "+") and mark == lacking:
+            found.append((_Line("\\", NO_NEWLINE, None), at))
+        at_old = None if at_old is None else at_old + (mark != "+")
+        at_new = None if at_new is None else at_new + (mark != "-")
+    return found
+
+
+def _rows(group: list[_Line], width: int) -> list[Row]:
+    rows: list[Row] = []
+    for is_change, run in groupby(group, lambda one: one.mark != " "):
+        lines = list(run)
+        # What would look the same on both sides.
+        alike = set.intersection(*({_look(one.text) for one in lines if one.mark == mark} for mark in "-+"))
+        for one in lines:
+            number = "" if one.number is None else str(one.number)
+            if one.mark == "\\":
+                rows.append(Row(one.text, "dim", "  " + " " * width))
+                continue
+            text = one.text if is_change else one.text.removesuffix("\r")
+            spaces = is_change and _look(one.text) in alike
+            gutter = f"  {number:>{width}} {one.mark}" if width else f"  {one.mark}"
+            rows.append(Row(visible(text), _STYLES[one.mark], gutter, spaces))
+    return rows
+
+
+def _look(text: str) -> str:
+    """What can be seen of a line, if its blanks are not marked."""
+    return OTHER_SPACES.sub(" ", text).expandtabs(TAB_COLUMNS).rstrip()

@@ -1,0 +1,81 @@
+"""The table of sessions: room for the title in a narrow terminal, and ids that commands take."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from perdure.surfaces.cli.output import GAP_COLUMNS
+from perdure.surfaces.cli.sessions import session_table, short_ids
+from tests.surfaces.conftest import ServerProcess
+from tests.surfaces.terminal import Terminal
+
+STATES = some.sampled_from(["processing", "idle", "ended"])
+SESSIONS = some.lists(
+    some.fixed_dictionaries(
+        {
+            # Ids that begin alike, as those do which were made in the same moment.
+            "id": some.text("01", min_size=21, max_size=21).map("s_".__add__),
+            "state": STATES,
+            "status": some.sampled_from(["running", "completed", "stopped", "timed-out", "failed"]),
+            "pending_prompts": some.integers(0, 1),
+            "agent": some.sampled_from(["claude", "rehearsal", "an-agent-with-a-long-name"]),
+            "created_at": some.just("2026-01-01T00:00:00+00:00"),
+            "last_active_at": some.none() | some.just("2026-11-01T00:00:00+00:00"),
+            "turn_count": some.integers(0, 9999),
+            "title": some.none() | some.text(min_size=1, max_size=120),
+        }
+    ),
+    min_size=1,
+    unique_by=lambda session: session["id"],
+)
+
+
+@given(SESSIONS, some.integers(72, 200))
+def test_every_row_fits_the_terminal_and_the_title_has_room(sessions: list[dict[str, Any]], columns: int) -> None:
+    headings, rows = session_table(sessions, columns)
+    widths = [max(len(row[number]) for row in [headings, *rows]) for number in range(len(headings))]
+    used = sum(widths) + GAP_COLUMNS * (len(widths) - 1)
+    ids = [row[0] for row in rows]
+    assert used <= columns or max(map(len, ids)) > 16, "only ids that begin alike for long may take more"
+    for row, session in zip(rows, sessions, strict=True):
+        assert session["id"].startswith(row[0])
+    assert len(set(ids)) == len(ids)
+
+
+@given(SESSIONS)
+def test_what_is_piped_has_whole_ids_and_every_column(sessions: list[dict[str, Any]]) -> None:
+    headings, rows = session_table(sessions, None)
+    assert headings == ["session", "state", "agent", "active", "turns", "title"]
+    assert [row[0] for row in rows] == [session["id"] for session in sessions]
+
+
+def test_a_short_id_is_as_long_as_it_must_be() -> None:
+    assert short_ids(["s_0123456789abcdef", "s_9876543210abcdef"]) == ["s_01234567", "s_98765432"]
+    assert short_ids(["s_0123456789ab", "s_0123456789ac"]) == ["s_0123456789ab", "s_0123456789ac"]
+    assert short_ids(["short"]) == ["short"]
+
+
+def test_eighty_columns_show_most_of_a_usual_title() -> None:
+    title = "Fix the login test that fails at night"
+    usual = {"id": "s_" + "0" * 21, "state": "processing", "status": "running", "pending_prompts": 1, "agent": "claude"}
+    times = {"created_at": "2026-01-01T00:00:00+00:00", "last_active_at": None, "turn_count": 12}
+    _, rows = session_table([{**usual, **times, "title": title}], 80)
+    assert rows[0][1] == "asks you" and rows[0][-1] == title
+
+
+def test_the_id_in_the_table_is_one_that_commands_take(server: ServerProcess) -> None:
+    session = json.loads(server.run("send", "--json", "say hello").stdout)["session_id"]
+    with Terminal(server.command("sessions"), server.environment, server.folder) as terminal:
+        assert terminal.wait_end() == 0
+        (row,) = (line.split() for line in terminal.text.splitlines() if "rehearsal" in line)
+    assert session.startswith(row[0]) and len(row[0]) < len(session)
+    assert json.loads(server.run("show", "--json", row[0]).stdout)["id"] == session
+    assert server.run("send", "--wait", "--queue", row[0], "say again").stdout == "again\n"
+
+
+def test_an_id_that_is_too_short_names_the_sessions_that_it_may_mean(server: ServerProcess) -> None:
+    ids = [json.loads(server.run("send", "--json", "say hi").stdout)["session_id"] for _ in range(2)]
+    unclear = server.run("show", "s_")
+    assert unclear.returncode == 2 and all(each in unclear.stderr for each in ids)
