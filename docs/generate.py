@@ -1,11 +1,11 @@
 # ruff: noqa: INP001
-"""Writes the pages that are read from the code: sessions.md, settings.md, api.md.
+"""Writes the pages that are read from the code: sessions.md, settings.md, api.md, commands.md.
 
-    python docs/generate.py          writes them beside this file
+    python docs/generate.py          writes them beside this file; takes some seconds, as it starts a server
 
-Above: a person who changed a table; tests/test_docs.py, which compares. Below: the machine's tables, the events, the
-configuration and the table of endpoints. It is deliberately not a documentation tool: what people have to say is
-written by hand on the other pages.
+Above: a person who changed a table or a sentence; tests/test_docs.py, which compares. Below: the machine's tables, the
+events, the configuration, the table of endpoints, and commands.py, which runs the commands. It is deliberately not a
+documentation tool: what people have to say is written by hand on the other pages.
 """
 
 import sys
@@ -16,13 +16,19 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from perdure import config
-from perdure.core import commands, events, observations
+from perdure.core import commands as core_commands
+from perdure.core import events, observations
 from perdure.core.errors import STATUS_OF_CODE
 from perdure.core.observe import OBSERVED
 from perdure.core.session import ALLOWED
 from perdure.surfaces.cli import COMMANDS
+from perdure.surfaces.cli.trial import own_server
+from perdure.surfaces.client import Address
 from perdure.surfaces.http.openapi import answer_kinds, shown_path
 from perdure.surfaces.http.routes import ENDPOINTS, Endpoint
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from docs import commands
 
 HERE = Path(__file__).resolve().parent
 NOTE = "<!-- Written by docs/generate.py. Change the code, then run it again. -->"
@@ -52,6 +58,8 @@ CODES = {
     "damaged": "What is stored of it can't be read. It is set aside, and `perdure doctor --deep` says what to do.",
     "internal": "A bug. Please report it.",
 }
+SERVER = "[server]\nagent = 'rehearsal'\n"
+"""Settings of the server that commands are run against: the same agent answers on every machine."""
 UNITS = {"_s": "seconds", "_mb": "MiB", "_bytes": "bytes", "_events": "events"}
 
 
@@ -111,7 +119,7 @@ def sessions_page() -> str:
         ["```mermaid", "stateDiagram-v2", "    [*] --> idle", *arrows(), "    ended --> [*]", "```"],
         ["## Commands", "", "What people, programs and clocks ask for. `-`: refused."],
         table(("command", *PHASES), phase_rows(ALLOWED, "-")),
-        table(("command", "what it asks for"), meaning_rows(commands, list(ALLOWED))),
+        table(("command", "what it asks for"), meaning_rows(core_commands, list(ALLOWED))),
         [
             "## Facts",
             "",
@@ -246,6 +254,8 @@ def api_page() -> str:
     return page(
         "The HTTP API",
         [
+            "[walkthrough.md](walkthrough.md) shows a whole conversation with curl. This page is the reference.",
+            "",
             "JSON in and out. Every request needs the token, as `Authorization: Bearer TOKEN`, except for",
             "`GET /api/health`, `POST /api/login` and `GET /api/docs`, which shows this table. A browser that signed",
             "in sends its cookie and the key that came with it (`Perdure-Page-Key`) instead. What can't send a header,",
@@ -265,12 +275,56 @@ def api_page() -> str:
             "## Errors",
             "",
             "Errors are `application/problem+json`: `type`, `title`, `status`, `detail`, `code`, and `error`, which is",
-            "the detail again. Any request may get `invalid`, `unauthorized`, `forbidden`, `unavailable`, `damaged` or",
-            "`internal`.",
+            "the detail again. Where it is about fields of the request, `fields` lists them. Any request may get",
+            "`invalid`, `unauthorized`, `forbidden`, `unavailable`, `damaged` or `internal`.",
         ],
         table(("code", "status", "what it means"), ((f"`{c}`", str(s), CODES[c]) for c, s in STATUS_OF_CODE.items())),
-        ["## The command line", "", "Each command has `--help`; those that speak to a server have `--json`."],
+        ["## The command line", "", "[commands.md](commands.md) has each command's help and errors."],
         table(("command", "what it does"), ((f"`perdure {name}`", what) for name, (_, what) in COMMANDS.items())),
+    )
+
+
+# Commands ---------------------------------------------------------------------------------------------------------
+
+
+def commands_page(address: Address) -> str:
+    """Every command's help, and the errors that it gives at this server."""
+    with commands.staged(address) as stage:
+        errors = list(commands.error_rows(stage))
+    return page(
+        "Commands",
+        [
+            "What `perdure COMMAND --help` prints, for every command; then the [errors](#errors) that each gives,",
+            "with their exit codes; then what has [no command](#without-a-command). With `--json` a command writes the",
+            "server's JSON to stdout. Errors go to stderr.",
+        ],
+        table(
+            ("exit code", "what it means"),
+            iter(
+                (
+                    ("0", "Done."),
+                    ("1", "Refused or failed; the sentence ends with the error's code, see [api.md](api.md#errors)."),
+                    ("2", "Not understood: a word, an option or a value is missing or wrong. Nothing was done."),
+                    ("3", "No server can be reached."),
+                    ("130", "Interrupted with Ctrl-C."),
+                )
+            ),
+        ),
+        *commands.help_blocks(),
+        [
+            "## Errors",
+            "",
+            "Each row was run against a real server. `IDLE`, `BUSY` and `ENDED` stand for the ids of sessions in which",
+            "no turn runs, in which one runs, and which have ended; `HERE` for the current directory, `URL` for the",
+            "server's address.",
+        ],
+        table(("command", "case", "exit code", "what it says"), iter(errors)),
+        [
+            "## Without a command",
+            "",
+            "These operations of the [API](api.md) have no command:",
+        ],
+        table(("request", "why"), commands.operation_rows()),
     )
 
 
@@ -284,6 +338,8 @@ PAGES: dict[str, Callable[[], str]] = {
 def main() -> int:
     for name, make in PAGES.items():
         (HERE / name).write_text(make(), encoding="utf-8")
+    with own_server(SERVER) as client:
+        (HERE / "commands.md").write_text(commands_page(client.address), encoding="utf-8")
     return 0
 
 
