@@ -205,7 +205,7 @@ _ALL = (
         in_ci=True,
         remark="of two that start for the first time in one home at once, one fails, since both make its database; "
         "that turn goes on in another process. Puts questions only with `collaboration_mode` set to `plan`. May not "
-        "report what a command writes in its first moment; its model gets it.",
+        "report all that a command writes, above all in its first moment; its model gets it.",
     ),
     Agent("vibe", _vibe, asking_mode="ask", in_ci=True),
     Agent("opencode", _opencode, remark="asks only where its own settings say so."),

@@ -12,8 +12,10 @@ from tests.model.log import all_text
 
 pytestmark = pytest.mark.timeout(900)
 
-# codex loses what a command writes in its first moment, before it listens: on a busy machine up to hundreds of lines.
+# codex does not report all that a command writes: what comes in its first moment, before it listens, and on a busy
+# machine hundreds of lines in the middle. So nothing is said here of any line but the first and the last.
 LISTING = "sleep 0.5; for n in $(seq 1 1500); do echo line-$n-; done"
+BOUND_BYTES = 9_000
 
 
 @pytest.fixture
@@ -40,5 +42,6 @@ def test_a_killed_agent_is_replayed_the_output_of_a_tool_and_the_diff_of_an_edit
     sent = all_text(request)
     for told in ("| line-1-", "| line-1500-", "| -colour = red", "| +colour = blue", "characters are left out here"):
         assert sent.count(told) == 1, (told, sent[-12_000:])
-    assert "line-750-" not in sent
+    listed = [line for line in sent.splitlines() if line.startswith("| line-")]
+    assert sum(map(len, listed)) < BOUND_BYTES < len("| line-1000-\n") * 1500
     assert not is_framing(stage.server.session(session)["title"])

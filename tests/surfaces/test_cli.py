@@ -164,6 +164,7 @@ def test_a_session_is_found_by_a_beginning_of_its_id_and_as_last(server: ServerP
 
 def test_the_last_session_to_continue_is_not_one_that_has_ended(server: ServerProcess) -> None:
     session = session_of(server, "say one")
+    server.wait_idle(session)
     assert server.run("run", "--scratch", "say two").stdout == "two\n"
     assert json.loads(server.run("show", "--json", "last").stdout)["single_shot"]
     assert server.run("send", "--wait", "--queue", "last", "say three").stdout == "three\n"
