@@ -63,6 +63,16 @@ async def test_a_copy_of_claude_that_shows_no_resume_is_never_asked_to(tmp_path:
     assert (found.state, found.can_resume) == ("ready", able)
 
 
+@pytest.mark.parametrize("broken", ["echo '--output-format'", "true", "exit 1"])
+@pytest.mark.parametrize("resumes", [True, False])
+async def test_options_that_were_shown_in_part_are_asked_for_again(tmp_path: Path, broken: str, resumes: bool) -> None:
+    whole = f"echo '--output-format'; echo '{'--resume' if resumes else '--verbose'}'"
+    again = f'if [ -e "{tmp_path}/asked" ]; then {whole}; else touch "{tmp_path}/asked"; {broken}; fi'
+    body = f'case "$1" in --version) echo 2.1.197;; --help) {again};; esac'
+    found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT, OLDEST_CLAUDE)
+    assert found.can_resume is resumes
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

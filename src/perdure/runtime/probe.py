@@ -21,6 +21,7 @@ from msgspec import Struct
 
 VERSION_TIMEOUT_S = 20.0
 KILL_TIMEOUT_S = 5.0
+HELP_TRIES = 3
 PRINTS, RESUMES = "--output-format", "--resume"
 """Options of Claude Code: one that every copy shows which can be driven, and the one that it may lack."""
 JUDGED_AS = 2
@@ -85,12 +86,19 @@ def _name_in(output: str) -> str | None:
 
 
 async def _help(argv: list[str], environment: dict[str, str]) -> str:
-    """What it shows of its options; nothing, if it does not."""
-    try:
-        code, output = await _run([*argv, "--help"], environment)
-    except (OSError, TimeoutError):
-        return ""
-    return output if code == 0 else ""
+    """What it shows of its options; nothing, if it does not. Asked again where something is missing: on a busy machine
+    a program may fail, or end before all that it wrote was read, and what is concluded from that is remembered."""
+    shown = ""
+    for _ in range(HELP_TRIES):
+        try:
+            code, output = await _run([*argv, "--help"], environment)
+        except (OSError, TimeoutError):
+            break
+        if code == 0:
+            shown = max(shown, output, key=len)
+        if PRINTS in shown and RESUMES in shown:
+            break
+    return shown
 
 
 def judge(fingerprint: str, code: int, output: str, oldest: tuple[int, ...] = ()) -> Probed:
