@@ -173,8 +173,7 @@ def come_back_and_lose_the_server(desk: Desk, session: str) -> None:
     """The chat starts its server again. What is on the screen at the end is the whole answer: nothing is missing and
     nothing comes twice."""
     tmux = desk.tmux
-    tmux.press("C-l")
-    tmux.clear_history()
+    tmux.clear()
     tmux.enter("perdure chat last")
     tmux.wait("w60 ")
     tmux.wait("Working codex")

@@ -71,7 +71,7 @@ def test_the_first_minutes(agent: str, make_desk: Callable[..., Desk]) -> None:
     screen = tmux.wait_shell()
     tmux.keep("left")
     [session] = re.findall(r"To come back: perdure chat (\S+)\n", screen)
-    tmux.clear_history()
+    tmux.clear()
     tmux.enter(f"perdure chat {session}")
     tmux.wait(lambda screen: f"\nIdle {agent}" in screen and "Turn 3," in screen)
     tmux.keep("back")

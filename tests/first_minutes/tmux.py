@@ -67,8 +67,11 @@ class Tmux:
             self.press("C-j")
         self.enter(lines[-1])
 
-    def clear_history(self) -> None:
-        """Forget what has scrolled out, so that `everything` begins here."""
+    def clear(self) -> None:
+        """Clear the shell's screen and forget what has scrolled out, so that `everything` begins here."""
+        self.press("C-l")
+        # Before the history goes: the shell may take its time, and what it clears goes there.
+        self.wait(lambda screen: screen.strip() == PROMPT.strip())
         self._run("clear-history")
 
     def wait_shell(self) -> str:
