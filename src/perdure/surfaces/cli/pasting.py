@@ -70,7 +70,7 @@ class Pastes:
         return Entry(text, draft, tuple(attachments))
 
     def remember(self, message_id: str, entry: Entry) -> None:
-        """What was sent from here: a message that is taken back comes back as it was entered."""
+        """What this chat sent, so that a withdrawn message returns to the input as it was entered."""
         self._sent[message_id] = entry
         for oldest in list(self._sent)[:-SENT_KEPT]:
             del self._sent[oldest]
