@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from perdure.runtime.launch import Launch, LaunchLimits, LaunchSpec
+from perdure.runtime.keeping.launch import Launch, LaunchLimits, LaunchSpec
 
 LINE_BYTES = 100
 ROUND_TRIPS = 2000

@@ -21,7 +21,7 @@ from perdure.core.observe import observe
 from perdure.core.resume import AgentFacts
 from perdure.core.session import create, decide
 from perdure.core.state import Session
-from perdure.runtime.log import Journal, Log
+from perdure.runtime.log.log import Journal, Log
 from perdure.stores.base import Checkpoint
 from perdure.stores.sqlite import SqliteStore
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from perdure.runtime import cgroups
+from perdure.runtime.keeping import cgroups
 from perdure.surfaces.cli.reach import is_held
 from tests import warm
 

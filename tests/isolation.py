@@ -7,7 +7,7 @@ this, a server with `claude` on its PATH would choose that as its agent, and tes
 import os
 from pathlib import Path
 
-from perdure.runtime.catalogue import CATALOGUE
+from perdure.runtime.agents.catalogue import CATALOGUE
 
 AGENT_PROGRAMS = {entry.installed[0] for entry in CATALOGUE.values() if entry.installed}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.runtime.catalogue import CATALOGUE
+from perdure.runtime.agents.catalogue import CATALOGUE
 from tests.conftest import ROOT, RealAgent, find_agent
 from tests.continuity.agents import AGENTS, CI_AGENTS
 

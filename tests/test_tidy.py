@@ -42,12 +42,12 @@ def test_the_project_keeps(rule: object) -> None:
         ("core__a", "from perdure.drivers import base"),
         ("core__a", "import perdure.stores.base"),
         ("core__a", "from ..runtime import log"),
-        ("core__a", "def f():\n    from perdure.runtime.log import Log"),
+        ("core__a", "def f():\n    from perdure.runtime.log.log import Log"),
         ("drivers__a", "from perdure.stores import base"),
         ("stores__a", "from perdure.drivers.base import Driver"),
         ("rehearsal__a", "from perdure.core.events import Event"),
         ("runtime__a", "from perdure.surfaces.http import app"),
-        ("surfaces__http__a", "from perdure.runtime.keeper import main"),
+        ("surfaces__http__a", "from perdure.runtime.keeping.keeper import main"),
         ("surfaces__http__a", "from perdure.stores.sqlite import SqliteStore"),
         ("surfaces__http__a", "import perdure.server"),
         ("runtime__a", "import perdure.server"),
@@ -65,7 +65,7 @@ def test_an_import_from_a_layer_above_is_found(tmp_path: Path, module: str, line
         ("drivers__a", "from perdure.core.events import Event\nfrom perdure.drivers.base import Driver"),
         ("rehearsal__a", "from perdure.core.transcript_text import user_entries"),
         ("runtime__a", "from perdure.stores import sqlite\nfrom perdure.config import Config"),
-        ("surfaces__http__a", "from perdure.runtime.sessions import Sessions\nfrom perdure.core import errors"),
+        ("surfaces__http__a", "from perdure.runtime.verbs.sessions import Sessions\nfrom perdure.core import errors"),
         ("surfaces__cli", "def serve():\n    from perdure.server import serve"),
         ("server", "import perdure.surfaces.http\nimport perdure.stores.sqlite\nimport perdure.drivers"),
     ],
@@ -83,8 +83,8 @@ def test_a_package_that_no_layer_names_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["import msgspec", "from perdure.core import errors", "def f():\n    import click"])
 def test_a_keeper_that_needs_more_than_the_standard_library_is_found(tmp_path: Path, line: str) -> None:
     source = "import os, selectors\nfrom collections.abc import Iterator\n"
-    assert list(tidy.standard_library_only(tree(tmp_path, runtime__keeper=source))) == []
-    assert len(list(tidy.standard_library_only(tree(tmp_path, runtime__keeper=source + line)))) == 1
+    assert list(tidy.standard_library_only(tree(tmp_path, runtime__keeping__keeper=source))) == []
+    assert len(list(tidy.standard_library_only(tree(tmp_path, runtime__keeping__keeper=source + line)))) == 1
 
 
 @pytest.mark.parametrize(

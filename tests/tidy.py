@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 PACKAGE = "perdure"
-MAX_SOURCE_LINES = 450
+# One noun in one file: a lower limit only makes satellites that take the whole of it as an argument.
+MAX_SOURCE_LINES = 600
 MAX_TEST_LINES = 600
 MAX_FUNCTION_LINES = 70
 # The keeper is one file by design: it is started by its path, without our packages.
@@ -26,7 +27,7 @@ LAYERS = {
     "stores": ("core", "stores"),
     "rehearsal": ("rehearsal", "core.transcript_text"),
     "runtime": ("core", "drivers", "stores", "runtime", "config"),
-    "surfaces": ("core", "surfaces", "runtime.sessions", "runtime.log", "config"),
+    "surfaces": ("core", "surfaces", "runtime.verbs", "runtime.log", "config"),
     "config": ("core",),
     "web": (),
     "__main__": ("surfaces.cli",),
@@ -37,15 +38,15 @@ EXCEPTIONS = {
     "surfaces.cli": (
         "server",
         "rehearsal",
-        "runtime.catalogue",
-        "runtime.cgroups",
-        "runtime.filesystem",
-        "runtime.inspection",
-        "runtime.settings_check",
+        "runtime.agents.catalogue",
+        "runtime.keeping.cgroups",
+        "runtime.data.filesystem",
+        "runtime.data.inspection",
+        "runtime.data.settings_check",
     )
 }
 WIRES_EVERYTHING = "server"
-STANDARD_LIBRARY_ONLY = ("runtime.keeper",)
+STANDARD_LIBRARY_ONLY = ("runtime.keeping.keeper",)
 
 IMPURE_MODULES = {"asyncio", "logging", "os", "random", "secrets", "socket", "sqlite3", "subprocess", "threading"}
 IMPURE_MODULES |= {"time"}

@@ -18,15 +18,15 @@ from perdure import __version__
 from perdure.config import Config, load
 from perdure.core.addresses import host_of, is_every_address, is_loopback
 from perdure.core.errors import StoreDamaged, StoreError, StoreFull
-from perdure.runtime import settings_check
-from perdure.runtime.agents import Agents
-from perdure.runtime.data import DataDirectory, DataError
-from perdure.runtime.filesystem import WORKSPACES
-from perdure.runtime.host import Host
-from perdure.runtime.log import Log
-from perdure.runtime.projects import Projects
-from perdure.runtime.sessions import Sessions
-from perdure.runtime.tokens import TokenError, check_token, read_token_file
+from perdure.runtime.agents.registry import Agents
+from perdure.runtime.data import settings_check
+from perdure.runtime.data.directory import DataDirectory, DataError
+from perdure.runtime.data.filesystem import WORKSPACES
+from perdure.runtime.data.tokens import TokenError, check_token, read_token_file
+from perdure.runtime.log.log import Log
+from perdure.runtime.running.host import Host
+from perdure.runtime.verbs.projects import Projects
+from perdure.runtime.verbs.sessions import Sessions
 from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
 from perdure.surfaces import open_files

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.core.events import Event, HistoryChanged, TurnEnd, TurnStart, UserMessage, WaitingForInput, encode, type_of
-from perdure.runtime.reading import of_turns
+from perdure.runtime.log.reading import of_turns
 from perdure.stores.base import Draft, Stored
 from tests.conformance.stores import Owner, delta, generated
 

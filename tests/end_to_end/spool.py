@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from perdure.runtime.launch import Exit, Launch, LaunchSpec
+from perdure.runtime.keeping.launch import Exit, Launch, LaunchSpec
 
 
 class Crash(asyncio.CancelledError):

@@ -20,9 +20,9 @@ import pytest
 from perdure.config import Config
 from perdure.core.commands import UpdateSession
 from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError
-from perdure.runtime import inspection
-from perdure.runtime.outgoing import Outgoing
-from perdure.runtime.sessions import Opening, Query
+from perdure.runtime.data import inspection
+from perdure.runtime.verbs.outgoing import Outgoing
+from perdure.runtime.verbs.sessions import Opening, Query
 from perdure.server import Server, StartError
 from tests.end_to_end.victims import until_said
 from tests.harness import LiveServer, marked_processes

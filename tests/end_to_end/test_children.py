@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.runtime import cgroups
+from perdure.runtime.keeping import cgroups
 from tests.end_to_end.victims import agent_of, gone, groups_of, keeper_of, kill, none_left, until_said
 from tests.harness import SOURCE, LiveServer, eventually
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.core.clock import seconds
-from perdure.runtime.agents import import_path
+from perdure.runtime.agents.registry import import_path
 from tests.end_to_end.victims import none_left
 from tests.harness import LiveServer
 

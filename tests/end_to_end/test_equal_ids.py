@@ -14,7 +14,7 @@ from perdure.core import commands as cmd
 from perdure.core.decision import World
 from perdure.core.resume import AgentFacts
 from perdure.core.session import decide
-from perdure.runtime.log import Log
+from perdure.runtime.log.log import Log
 from perdure.stores.base import Append, Given
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import LiveServer

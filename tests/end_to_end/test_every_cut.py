@@ -12,13 +12,13 @@ from perdure.config import Config
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.session import create, decide
-from perdure.runtime import runner as runner_module
-from perdure.runtime.agents import Agents
-from perdure.runtime.attachment import Attachment
-from perdure.runtime.host import Host
-from perdure.runtime.log import Journal, Log
-from perdure.runtime.projects import Projects
-from perdure.runtime.runner import Runner
+from perdure.runtime.agents.registry import Agents
+from perdure.runtime.log.log import Journal, Log
+from perdure.runtime.running import runner as runner_module
+from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.host import Host
+from perdure.runtime.running.runner import Runner
+from perdure.runtime.verbs.projects import Projects
 from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
 from tests.end_to_end.spool import Recordings, Spool

@@ -15,9 +15,9 @@ import pytest
 from perdure.core.observations import SessionOpened
 from perdure.drivers import DRIVERS
 from perdure.drivers.base import StartSession
-from perdure.runtime import processes
-from perdure.runtime.attachment import Attachment
-from perdure.runtime.launch import Launch, LaunchSpec
+from perdure.runtime.keeping import processes
+from perdure.runtime.keeping.launch import Launch, LaunchSpec
+from perdure.runtime.running.attachment import Attachment
 from tests.conftest import RealAgent
 from tests.harness import LiveServer
 

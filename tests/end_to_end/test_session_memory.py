@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime.frames import MAX_RECENT_BYTES
+from perdure.runtime.log.frames import MAX_RECENT_BYTES
 from tests.attack import resident_mb
 from tests.harness import LiveServer, eventually
 from tests.sizes import size

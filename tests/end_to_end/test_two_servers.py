@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure.config import Config
-from perdure.runtime.data import DataDirectory
+from perdure.runtime.data.directory import DataDirectory
 from perdure.server import Server
 from tests.end_to_end.victims import none_left, until_said
 from tests.harness import SOURCE, WAIT_S, LiveServer, eventually, marked_processes

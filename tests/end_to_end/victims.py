@@ -7,7 +7,7 @@ import re
 import signal
 from pathlib import Path
 
-from perdure.runtime import cgroups
+from perdure.runtime.keeping import cgroups
 from tests import harness
 from tests.harness import LiveServer, eventually
 

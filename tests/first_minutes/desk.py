@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from perdure.runtime.catalogue import CATALOGUE
+from perdure.runtime.agents.catalogue import CATALOGUE
 from perdure.surfaces.cli.reach import is_held
 from tests.conftest import ROOT, RealAgent
 from tests.continuity.agents import AGENTS, Place, environment

@@ -12,9 +12,9 @@ from types import TracebackType
 
 import msgspec
 
-from perdure.runtime.cgroups import remove_of
-from perdure.runtime.launch import Exit, Launch, LaunchLimits, LaunchSpec
-from perdure.runtime.processes import end_marked
+from perdure.runtime.keeping.cgroups import remove_of
+from perdure.runtime.keeping.launch import Exit, Launch, LaunchLimits, LaunchSpec
+from perdure.runtime.keeping.processes import end_marked
 
 WAIT_S = 30.0
 ROOMY = LaunchLimits(disk_floor_bytes=0)

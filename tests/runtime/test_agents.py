@@ -10,9 +10,9 @@ import pytest
 from perdure.config import AgentSettings, ConfigError
 from perdure.core.errors import Refused
 from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
-from perdure.runtime.abilities import Abilities
-from perdure.runtime.agents import Agents, Program
-from perdure.runtime.catalogue import CATALOGUE
+from perdure.runtime.agents.abilities import Abilities
+from perdure.runtime.agents.catalogue import CATALOGUE
+from perdure.runtime.agents.registry import Agents, Program
 from perdure.stores.sqlite import SqliteStore
 from tests.runtime.programs import claude, program, times_asked, touched
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from perdure.drivers import DRIVERS
-from perdure.runtime.attachment import Attachment
-from perdure.runtime.launch import Launch
+from perdure.runtime.keeping.launch import Launch
+from perdure.runtime.running.attachment import Attachment
 
 
 def test_a_launch_whose_output_was_removed_has_nothing_unread(tmp_path: Path) -> None:

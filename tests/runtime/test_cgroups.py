@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from perdure.runtime import cgroups, processes
-from perdure.runtime.cgroups import Base, ControlGroups, bases, launch_in
-from perdure.runtime.launch import Launch
-from perdure.runtime.quarantine import Quarantine
+from perdure.runtime.keeping import cgroups, processes
+from perdure.runtime.keeping.cgroups import Base, ControlGroups, bases, launch_in
+from perdure.runtime.keeping.launch import Launch
+from perdure.runtime.log.quarantine import Quarantine
 from perdure.stores.base import Checkpoint
 from perdure.surfaces.cli.checks import check_keeper
 from tests.runtime.launches import WAIT_S, Followed, Launches, launching, python, until_dead

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure.runtime import data as module
-from perdure.runtime.data import FILES, FOLDERS, DataDirectory, DataError
+from perdure.runtime.data import directory as module
+from perdure.runtime.data.directory import FILES, FOLDERS, DataDirectory, DataError
 
 
 def test_a_second_server_is_refused_and_told_where_the_first_one_listens(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.core.transcript import History
-from perdure.runtime.documents import SMALL_BYTES, TURNS_AT_ONCE, TurnPieces
+from perdure.runtime.log.documents import SMALL_BYTES, TURNS_AT_ONCE, TurnPieces
 
 TURNS = 1_000
 SHORT = 100

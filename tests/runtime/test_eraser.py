@@ -9,14 +9,14 @@ import pytest
 
 from perdure.config import Config
 from perdure.core.errors import Refused, StoreDamaged, StoreFull
-from perdure.runtime import eraser
-from perdure.runtime.agents import Agents
-from perdure.runtime.host import Host
-from perdure.runtime.log import Log
-from perdure.runtime.outgoing import Outgoing
-from perdure.runtime.projects import Projects
-from perdure.runtime.quarantine import Damage
-from perdure.runtime.sessions import Import, Opening, Sessions
+from perdure.runtime.agents.registry import Agents
+from perdure.runtime.log.log import Log
+from perdure.runtime.log.quarantine import Damage
+from perdure.runtime.running.host import Host
+from perdure.runtime.verbs import eraser
+from perdure.runtime.verbs.outgoing import Outgoing
+from perdure.runtime.verbs.projects import Projects
+from perdure.runtime.verbs.sessions import Import, Opening, Sessions
 from perdure.stores import sqlite_scrub
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import WAIT_S

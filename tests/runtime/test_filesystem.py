@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.runtime import filesystem
-from perdure.runtime.filesystem import (
+from perdure.runtime.data import filesystem
+from perdure.runtime.data.filesystem import (
     NETWORK_FILE_SYSTEMS,
     UNKNOWN_BOOT,
     boot_id,

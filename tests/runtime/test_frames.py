@@ -1,6 +1,6 @@
 """What is kept ready for viewers: bounded for each session, and for all of them together."""
 
-from perdure.runtime.frames import TAIL_BYTES, TAIL_FRAMES, Recent, Tail
+from perdure.runtime.log.frames import TAIL_BYTES, TAIL_FRAMES, Recent, Tail
 
 
 def test_a_tail_keeps_the_last_frames_and_no_more_than_its_bound() -> None:

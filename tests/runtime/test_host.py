@@ -14,17 +14,18 @@ from perdure.config import Config
 from perdure.core import commands as cmd
 from perdure.core.session import decide
 from perdure.core.state import Session
-from perdure.runtime import processes, starting
-from perdure.runtime.abilities import Abilities
-from perdure.runtime.agents import Agents
-from perdure.runtime.attachment import Attachment
-from perdure.runtime.host import Host
-from perdure.runtime.launch import Launch
-from perdure.runtime.log import Journal, Log
-from perdure.runtime.outgoing import Outgoing
-from perdure.runtime.projects import Projects
-from perdure.runtime.runner import Runner
-from perdure.runtime.sessions import Opening, Sessions
+from perdure.runtime.agents.abilities import Abilities
+from perdure.runtime.agents.registry import Agents
+from perdure.runtime.keeping import processes
+from perdure.runtime.keeping.launch import Launch
+from perdure.runtime.log.log import Journal, Log
+from perdure.runtime.running import starting
+from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.host import Host
+from perdure.runtime.running.runner import Runner
+from perdure.runtime.verbs.outgoing import Outgoing
+from perdure.runtime.verbs.projects import Projects
+from perdure.runtime.verbs.sessions import Opening, Sessions
 from perdure.stores.base import Append
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import WAIT_S

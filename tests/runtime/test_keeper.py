@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.runtime.keeper import ERR_MAX_BYTES, Feed
-from perdure.runtime.launch import Launch, LaunchLimits
-from perdure.runtime.processes import end_marked, marked
+from perdure.runtime.keeping.keeper import ERR_MAX_BYTES, Feed
+from perdure.runtime.keeping.launch import Launch, LaunchLimits
+from perdure.runtime.keeping.processes import end_marked, marked
 from tests.runtime.launches import (
     ROOMY,
     WAIT_S,

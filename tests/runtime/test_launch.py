@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.core.errors import StoreFull
-from perdure.runtime import keeper_start
-from perdure.runtime import launch as launch_module
-from perdure.runtime.launch import Launch, LaunchLimits, LaunchSpec
+from perdure.runtime.keeping import keeper_start
+from perdure.runtime.keeping import launch as launch_module
+from perdure.runtime.keeping.launch import Launch, LaunchLimits, LaunchSpec
 from tests.runtime.launches import (
     ROOMY,
     WAIT_S,
@@ -280,7 +280,7 @@ async def test_a_server_killed_in_the_middle_of_its_writes_loses_and_doubles_not
     writer = """
 import sys
 from pathlib import Path
-from perdure.runtime.launch import Launch
+from perdure.runtime.keeping.launch import Launch
 launch = Launch.find(Path(sys.argv[1]), sys.argv[2])
 done = launch.repair_input()
 print("going", flush=True)

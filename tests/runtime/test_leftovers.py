@@ -12,9 +12,10 @@ import pytest
 from perdure.core import events as ev
 from perdure.core.clock import stamp
 from perdure.core.state import Attached, Session, Turn
-from perdure.runtime import leftovers, processes
-from perdure.runtime.attachment import Attachment
-from perdure.runtime.leftovers import EARLIER_S, THINKING_S, Leftovers
+from perdure.runtime.keeping import processes
+from perdure.runtime.running import leftovers
+from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.leftovers import EARLIER_S, THINKING_S, Leftovers
 
 LAUNCH = "1a2b-3c"
 BOOTED = 1_000_000.0

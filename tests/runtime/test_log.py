@@ -17,10 +17,10 @@ from perdure.core.errors import Refused, StoreError
 from perdure.core.history import take_over
 from perdure.core.observe import observe
 from perdure.core.session import create, decide
-from perdure.runtime.compactor import Compactor
-from perdure.runtime.frames import JOINS_MAX
-from perdure.runtime.log import AT_ONCE_EVENTS, Journal, Log
-from perdure.runtime.reading import READ_BATCH, READ_BYTES
+from perdure.runtime.log.compactor import Compactor
+from perdure.runtime.log.frames import JOINS_MAX
+from perdure.runtime.log.log import AT_ONCE_EVENTS, Journal, Log
+from perdure.runtime.log.reading import READ_BATCH, READ_BYTES
 from perdure.stores.base import Checkpoint, Stored
 from perdure.stores.sqlite import SqliteStore
 from tests.core.stage import world

@@ -5,8 +5,8 @@ from hypothesis import strategies as some
 
 from perdure.config import ServerSettings
 from perdure.core.state import Attached, Session
-from perdure.runtime.patience import MARGIN_S, Patience
-from perdure.runtime.timers import LOOK_EVERY_S, STEP_MAX_S
+from perdure.runtime.running.patience import MARGIN_S, Patience
+from perdure.runtime.running.timers import LOOK_EVERY_S, STEP_MAX_S
 
 LIMIT_S = 60.0
 HOURS_10_S = 36_000.0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.runtime import probe
-from perdure.runtime.probe import OLDEST_CLAUDE, ask_version, fingerprint_of
+from perdure.runtime.agents import probe
+from perdure.runtime.agents.probe import OLDEST_CLAUDE, ask_version, fingerprint_of
 from tests.harness import eventually
 from tests.runtime.programs import claude, program, touched
 

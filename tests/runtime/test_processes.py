@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime import processes
+from perdure.runtime.keeping import processes
 from tests.runtime.launches import WAIT_S
 
 pytestmark = pytest.mark.needs("linux")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perdure.core.events import PendingPrompt, System
-from perdure.runtime import proposals
-from perdure.runtime.proposals import FILE_MAX_BYTES, text_of, with_context
+from perdure.runtime.running import proposals
+from perdure.runtime.running.proposals import FILE_MAX_BYTES, text_of, with_context
 from tests.harness import WAIT_S
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from perdure.core.errors import StoreDamaged
-from perdure.runtime.attachment import Attachment
-from perdure.runtime.runner import Runner
+from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.runner import Runner
 from tests.end_to_end.victims import gone, until_said
 from tests.harness import SOURCE, eventually, none_left
 from tests.surfaces.http.local import LocalServer, settings

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.runtime.launch import Launch
-from perdure.runtime.sharing import Input
+from perdure.runtime.keeping.launch import Launch
+from perdure.runtime.running.sharing import Input
 from perdure.stores.base import Checkpoint
 
 

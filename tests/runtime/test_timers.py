@@ -7,7 +7,7 @@ from perdure.config import Limits, merged
 from perdure.core.clock import seconds, stamp
 from perdure.core.events import AssistantText, System, ToolUpdate, Usage
 from perdure.core.state import Attached, Queued, Session
-from perdure.runtime.timers import (
+from perdure.runtime.running.timers import (
     MEASURES_PER_TIMEOUT,
     STEP_MAX_S,
     WORKING_SHARE,

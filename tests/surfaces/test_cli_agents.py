@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perdure.config import load
-from perdure.runtime.catalogue import CATALOGUE
+from perdure.runtime.agents.catalogue import CATALOGUE
 from perdure.surfaces.cli import agent_section
 from perdure.surfaces.cli.reach import Failure
 from tests.conftest import RealAgent

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime.filesystem import BOOT_ID
+from perdure.runtime.data.filesystem import BOOT_ID
 from perdure.surfaces.cli.places import sees_here
 from perdure.surfaces.cli.reach import Reach
 from tests.harness import ColdServer, LiveServer

@@ -1,7 +1,7 @@
 """Who takes a slot, and the words for a turn that finds none (S12).
 
-Above: runtime/slots.py counts, suspends and ends. Below: the session's state. Pure. It deliberately does not say what
-happens to a turn without a slot: that is one place in the runtime.
+Above: runtime/running/placement.py counts, suspends and ends. Below: the session's state. Pure. It deliberately does
+not say what happens to a turn without a slot: that is one place in the runtime.
 """
 
 from collections.abc import Sequence

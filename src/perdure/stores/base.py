@@ -1,6 +1,6 @@
 """What a store is: where facts are kept, in domain verbs.
 
-Above: the log (runtime/log.py) and the host. Below: SQLite now, PostgreSQL later; one conformance suite
+Above: the log (runtime/log/log.py) and the host. Below: SQLite now, PostgreSQL later; one conformance suite
 (tests/conformance/stores.py) runs on each. Facts and wake-ups are two interfaces: losing a wake-up costs time,
 never data. The store gives events their numbers; it never looks inside their JSON.
 """

@@ -12,7 +12,7 @@ from msgspec import Struct
 from perdure.core import events as ev
 from perdure.core.errors import Refused
 from perdure.core.view import TurnView
-from perdure.runtime.sessions import Sessions, until
+from perdure.runtime.verbs.sessions import Sessions, until
 
 READ_BATCH = 1_000
 

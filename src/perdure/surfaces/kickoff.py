@@ -6,7 +6,7 @@ Above: the surfaces that begin sessions in a project. Below: core/kickoff.py, an
 from perdure.core import kickoff
 from perdure.core.clock import stamp
 from perdure.core.errors import Refused
-from perdure.runtime.sessions import Sessions
+from perdure.runtime.verbs.sessions import Sessions
 
 
 def made_message(sessions: Sessions, project: str, title: str, message: str | None) -> str | None:

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from perdure.core.errors import Refused
-from perdure.runtime.sessions import Store
+from perdure.runtime.verbs.sessions import Store
 from perdure.surfaces.http.access import CODE_LIFETIME_S, CODES_AT_ONCE, COOKIE_LIFETIME_S, SAFE_HEADERS, Access
 from perdure.surfaces.http.head import PAGE_KEY, head_of
 from perdure.surfaces.http.openapi import document

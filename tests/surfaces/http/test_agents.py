@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from perdure.runtime.catalogue import CATALOGUE
+from perdure.runtime.agents.catalogue import CATALOGUE
 from perdure.surfaces.http import shapes
 from tests.harness import LiveServer, eventually
 from tests.surfaces.http.local import LocalServer

@@ -14,8 +14,8 @@ from perdure.core import events as ev
 from perdure.core.errors import Refused
 from perdure.core.observations import SessionOpened
 from perdure.core.observe import observe
-from perdure.runtime import configuring
-from perdure.runtime.waiting import until
+from perdure.runtime.verbs import configuring
+from perdure.runtime.verbs.waiting import until
 from perdure.surfaces.http import shapes
 from tests.harness import eventually
 from tests.surfaces.http.diane_client import Diane

@@ -10,8 +10,8 @@ import pytest
 
 from perdure.core import events as ev
 from perdure.core.observe import observe
-from perdure.runtime.agents import import_path
-from perdure.runtime.documents import TurnPieces
+from perdure.runtime.agents.registry import import_path
+from perdure.runtime.log.documents import TurnPieces
 from perdure.surfaces.http import shapes
 from tests.runtime.programs import program
 from tests.surfaces.http.local import LocalServer

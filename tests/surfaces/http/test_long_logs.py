@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime.reading import READ_BYTES
+from perdure.runtime.log.reading import READ_BYTES
 from perdure.stores.base import Stored
 from perdure.stores.sqlite import SqliteStore
 from tests.surfaces.http.local import LocalServer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime.filesystem import directory_identity
+from perdure.runtime.data.filesystem import directory_identity
 from perdure.surfaces.http import page, shapes
 from tests.harness import eventually
 from tests.signing import signed_in

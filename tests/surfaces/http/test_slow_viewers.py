@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.runtime.frames import TAIL_BYTES
+from perdure.runtime.log.frames import TAIL_BYTES
 from perdure.surfaces.http.viewers import HIGH_WATER_BYTES
 from tests.harness import LiveServer, none_left
 from tests.surfaces.http.local import PATHS, LocalServer

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.config import Config, ConfigError, load
-from perdure.runtime.catalogue import Entry
+from perdure.runtime.agents.catalogue import Entry
 from perdure.surfaces.cli.reach import Failure
 
 PRIVATE = 0o600
@@ -58,7 +58,7 @@ def _string(text: str) -> str:
 
 def append(path: Path, name: str, section: str) -> None:
     """Add the section to the file, which need not exist yet."""
-    from perdure.runtime.settings_check import check_agents
+    from perdure.runtime.data.settings_check import check_agents
 
     try:
         before = load(path)

@@ -130,7 +130,7 @@ def _words(call: str) -> list[str]:
 
 
 def _known_section(name: str) -> str:
-    from perdure.runtime.catalogue import CATALOGUE
+    from perdure.runtime.agents.catalogue import CATALOGUE
     from perdure.surfaces.cli import agent_section
 
     entry = CATALOGUE.get(name)
@@ -236,7 +236,7 @@ def _known_to_server(reach: Reach, client: Client, name: str) -> Json | None:
 def _trial_config(name: str, path: Path) -> str:
     """The person's own file if it has the agent; else the catalogue's section. Claude Code is there without."""
     from perdure.config import ConfigError, load
-    from perdure.runtime.catalogue import CATALOGUE, CLAUDE
+    from perdure.runtime.agents.catalogue import CATALOGUE, CLAUDE
     from perdure.surfaces.cli import agent_section
 
     try:

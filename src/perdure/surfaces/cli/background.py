@@ -24,7 +24,7 @@ from pathlib import Path
 
 import click
 
-from perdure.runtime.filesystem import make_private
+from perdure.runtime.data.filesystem import make_private
 from perdure.surfaces.cli.output import paragraph, safe
 from perdure.surfaces.cli.places import home_shortened
 from perdure.surfaces.cli.reach import Failure, Reach, is_held

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from perdure.config import MIB, Config, ConfigError, load
-from perdure.runtime import cgroups, inspection, settings_check
-from perdure.runtime.filesystem import NETWORK_FILE_SYSTEMS, file_system, not_ours
+from perdure.runtime.data import inspection, settings_check
+from perdure.runtime.data.filesystem import NETWORK_FILE_SYSTEMS, file_system, not_ours
+from perdure.runtime.keeping import cgroups
 from perdure.surfaces import open_files
 
 MIN_PYTHON = (3, 11)

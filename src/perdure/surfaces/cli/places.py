@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from perdure.runtime.filesystem import UNKNOWN_BOOT, boot_id, directory_identity
+from perdure.runtime.data.filesystem import UNKNOWN_BOOT, boot_id, directory_identity
 from perdure.surfaces.cli.reach import Failure, Reach
 from perdure.surfaces.client import Client, Problem
 

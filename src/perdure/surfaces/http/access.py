@@ -19,7 +19,7 @@ import msgspec
 
 from perdure.core.clock import stamp
 from perdure.core.errors import UNREADABLE, Refused
-from perdure.runtime.sessions import Store
+from perdure.runtime.verbs.sessions import Store
 from perdure.surfaces.http.head import Head
 
 USED = "This sign-in link was used or is too old. Make a new one: perdure login"

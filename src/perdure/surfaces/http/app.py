@@ -13,7 +13,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
 from perdure.core.errors import Refused, StoreError
-from perdure.runtime.sessions import Sessions
+from perdure.runtime.verbs.sessions import Sessions
 from perdure.surfaces.http import openapi, page
 from perdure.surfaces.http.access import Access
 from perdure.surfaces.http.connections import Admitting

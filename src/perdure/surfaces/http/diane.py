@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from perdure.core.errors import Refused
-from perdure.runtime.sessions import Opening, Outgoing, Query, Sessions, warmed_up
+from perdure.runtime.verbs.sessions import Opening, Outgoing, Query, Sessions, warmed_up
 from perdure.surfaces.collecting import collect
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http import diane_shapes as shapes

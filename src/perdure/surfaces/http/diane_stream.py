@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.runtime.log import Journal
-from perdure.runtime.sessions import Sessions
+from perdure.runtime.log.log import Journal
+from perdure.runtime.verbs.sessions import Sessions
 from perdure.surfaces.http.viewers import Hub, Viewer
 
 READ_BATCH = 1_000

@@ -15,7 +15,7 @@ from perdure import __version__
 from perdure.config import ProjectSettings
 from perdure.core import commands as cmd
 from perdure.core.errors import UNREADABLE, Refused
-from perdure.runtime.sessions import Opening, Outgoing, Query, Sessions
+from perdure.runtime.verbs.sessions import Opening, Outgoing, Query, Sessions
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http.access import COOKIE_LIFETIME_S, LOGIN, TICKET_LIFETIME_S, Access
 from perdure.surfaces.http.connections import LOGIN_MAX_BYTES

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from perdure.core.errors import Refused
-from perdure.runtime.sessions import Import
+from perdure.runtime.verbs.sessions import Import
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http.handlers import verbs
 from perdure.surfaces.http.requests import body_of, decoded, raw_body_of, reply

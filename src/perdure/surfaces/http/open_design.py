@@ -14,7 +14,7 @@ from starlette.responses import Response
 from perdure.core import commands as cmd
 from perdure.core.errors import Refused
 from perdure.core.view import public_prompt, public_turn
-from perdure.runtime.log import Journal
+from perdure.runtime.log.log import Journal
 from perdure.surfaces.http import shapes
 from perdure.surfaces.http.endpoint import Endpoint
 from perdure.surfaces.http.handlers import verbs

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from perdure.config import Seconds
 from perdure.core.permissions import Rule
-from perdure.runtime.sessions import Opening, Outgoing
+from perdure.runtime.verbs.sessions import Opening, Outgoing
 from perdure.surfaces.collecting import Collected, collect
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http.handlers import create_once, verbs

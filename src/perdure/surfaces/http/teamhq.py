@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from perdure.core.errors import Refused
-from perdure.runtime.sessions import Opening, Outgoing, Query
+from perdure.runtime.verbs.sessions import Opening, Outgoing, Query
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http import teamhq_shapes as shapes
 from perdure.surfaces.http.handlers import verbs

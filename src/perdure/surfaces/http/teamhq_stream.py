@@ -13,8 +13,8 @@ import msgspec
 
 from perdure.core.events import DELTA_TYPES
 from perdure.core.view import public_session
-from perdure.runtime.log import Journal
-from perdure.runtime.sessions import Sessions, Stored
+from perdure.runtime.log.log import Journal
+from perdure.runtime.verbs.sessions import Sessions, Stored
 from perdure.surfaces.http.viewers import Hub, Viewer
 from perdure.surfaces.teamhq import Teller, number_of
 

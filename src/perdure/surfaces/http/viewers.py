@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.core.errors import UNREADABLE, Refused, StoreError
-from perdure.runtime.log import Journal, Log
+from perdure.runtime.log.log import Journal, Log
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,244 @@
+"""Whether what is stored can be read: a quick look at what a start needs, and a deep one at every page and row.
+
+Above: `perdure doctor`. Below: the database file, opened for reading only, whether or not a server runs, and the folder
+of what was set aside. It repairs nothing, and it never waits for a server or makes one wait.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from perdure.core import events as ev
+from perdure.drivers import DRIVERS
+from perdure.runtime.log.quarantine import read_notes, restored
+from perdure.stores.base import MAX_COUNT, SessionRecord
+
+MAX_FAULTS = 20
+"""Of one table; more of them say nothing new."""
+MAX_COPY_BYTES = 256 << 20
+"""A larger database is not copied to memory to check its search index."""
+CHECKS_SEARCH = (3, 44, 0)
+"""From this SQLite on, its integrity check covers the search index."""
+LOCK_TIMEOUT_S = 5.0
+
+Row = tuple[Any, ...]
+
+
+class _Text(bytes):
+    """A text as it is in the file: one that is not UTF-8 is a fault of its row alone."""
+
+
+class Fault(NamedTuple):
+    about: str
+    what: str
+
+
+class Table(NamedTuple):
+    name: str
+    columns: str
+    check: Callable[[Row], None]
+    """Raises if a row can't be read. The last column is the session's id, if the table has one."""
+
+
+def _session(row: Row) -> None:
+    _text(row[0], row[1], row[-1])
+    msgspec.json.decode(row[2], type=list[str])
+    msgspec.json.decode(row[3], type=dict[str, Any])
+    restored(_text(row[-1]), SessionRecord(row[4], row[6] or 0, row[5]))
+
+
+def _event(row: Row) -> None:
+    kind, body, cuts, position = row[:4]
+    if position > MAX_COUNT:
+        raise ValueError(f"its position is {position}, so that none can follow it")
+    if ev.type_of(ev.decode(body)) != _text(kind):
+        raise ValueError(f"its body is not of type {_text(kind)}")
+    if cuts is not None:
+        msgspec.json.decode(cuts, type=list[int])
+
+
+def _json_object(row: Row) -> None:
+    msgspec.json.decode(row[0], type=dict[str, Any])
+
+
+def _launch(row: Row) -> None:
+    driver, pending_input, driver_state = row[:3]
+    msgspec.msgpack.decode(pending_input, type=list[bytes])
+    DRIVERS[_text(driver)].restore(driver_state)
+
+
+def _texts(row: Row) -> None:
+    _text(*row)
+
+
+def _document(row: Row) -> None:
+    _text(*row[:2])
+    msgspec.json.decode(row[2])
+
+
+def _text(*values: Any) -> str:
+    """The last of them."""
+    for value in values:
+        if value is not None and not isinstance(value, bytes):
+            raise TypeError(f"{value!r} is not a text")
+    return str(values[-1], "utf-8") if values[-1] is not None else ""
+
+
+_LAST_SEQ = "(SELECT MAX(seq) FROM events WHERE events.session_key = sessions.session_key)"
+_NEEDED = (
+    Table("sessions", f"agent, status, labels, public, machine_state, decided_seq, {_LAST_SEQ}", _session),
+    Table("launches", "driver, pending_input, driver_state", _launch),
+)
+_REST = (
+    Table("events", "type, body, cuts, position", _event),
+    Table("turns", "turns.public", _json_object),
+    Table("receipts", "answer", _json_object),
+    Table("phrases", "role, text", _texts),
+    Table("spent", "started_at, spent.agent, context", _texts),
+    Table("natives", "program, native_session_id, natives.agent", _texts),
+)
+_DOCUMENTS = Table("documents", "kind, key, value", _document)
+
+
+def look(data: Path) -> Iterator[Fault]:
+    """What a start needs: a database that opens, sessions and launches that can be read, nothing set aside."""
+    yield from _inspect(data, lambda database: _rows(database, _NEEDED))
+    for damage in read_notes(data / "quarantine"):
+        of_session = f" of session {damage.session_id}" if damage.session_id else ""
+        place = data / "quarantine" / damage.id
+        what = f"was set aside, because {damage.what}. Look at {place}, and remove it when you don't need it."
+        yield Fault(f"{damage.kind} {damage.id}{of_session}", what)
+
+
+def look_deep(data: Path) -> Iterator[Fault]:
+    """Every page and every row."""
+    yield from _inspect(data, _everything)
+
+
+def documents(data: Path, kind: str) -> dict[str, bytes]:
+    """What is stored of one kind, as far as the database can be read; that it can't is found by a look at it."""
+    found: dict[str, bytes] = {}
+
+    def gather(database: sqlite3.Connection) -> Iterator[Fault]:
+        rows = database.execute("SELECT key, value FROM documents WHERE kind = ?", (kind,))
+        found.update((key.decode("utf-8", "replace"), value) for key, value in rows)
+        return iter(())
+
+    list(_inspect(data, gather))
+    return found
+
+
+def _inspect(data: Path, work: Callable[[sqlite3.Connection], Iterator[Fault]]) -> Iterator[Fault]:
+    path = data / "perdure.db"
+    if not path.exists():
+        return
+    try:
+        database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None)
+    except sqlite3.Error as error:
+        yield Fault("database", f"{path} can't be opened: {error}")
+        return
+    try:
+        database.text_factory = _Text
+        database.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
+        if database.execute("PRAGMA user_version").fetchone()[0] == 0:
+            yield Fault("database", f"{path} has lost its version, or was never used")
+            return
+        generation = database.execute("SELECT MAX(generation) FROM meta").fetchone()[0]
+        if not isinstance(generation, int) or generation > MAX_COUNT:
+            yield Fault("database", f"{path} has lost who owns it, in the table meta")
+        yield from work(database)
+    except (sqlite3.Error, OverflowError) as error:
+        yield Fault("database", f"{path} can't be read: {error}")
+    finally:
+        database.close()
+
+
+def _everything(database: sqlite3.Connection) -> Iterator[Fault]:
+    # All of it as it is at one moment, also while a server writes.
+    database.execute("BEGIN")
+    for (found,) in database.execute(f"PRAGMA integrity_check({MAX_FAULTS})"):
+        words = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+        if words != "ok":
+            yield Fault("integrity_check", words)
+    yield from _search(database)
+    yield from _rows(database, (*_NEEDED, *_REST))
+    yield from _documents(database)
+    yield from _holes(database)
+
+
+def _search(database: sqlite3.Connection) -> Iterator[Fault]:
+    """The search index against the texts. An older SQLite does it only where it may write: in a copy in memory."""
+    if sqlite3.sqlite_version_info >= CHECKS_SEARCH:
+        return
+    pages, size = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    if pages * size > MAX_COPY_BYTES:
+        return
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        database.backup(copy)
+        copy.execute("INSERT INTO phrases_index (phrases_index) VALUES ('integrity-check')")
+    except sqlite3.Error as error:
+        yield Fault("search index", f"{error}. Only search suffers. docs/operations.md says how to rebuild it")
+    finally:
+        copy.close()
+
+
+def _rows(database: sqlite3.Connection, tables: tuple[Table, ...]) -> Iterator[Fault]:
+    for table in tables:
+        joined = "" if table.name == "sessions" else "LEFT JOIN sessions USING (session_key)"
+        # All columns besides: a text that is not UTF-8 is a fault wherever it is.
+        columns = f"{table.columns}, {table.name}.*, session_id"
+        statement = f"SELECT {columns} FROM {table.name} {joined}"  # noqa: S608  our own words
+        yield from _each(database, table, statement)
+
+
+def _documents(database: sqlite3.Connection) -> Iterator[Fault]:
+    statement = f"SELECT {_DOCUMENTS.columns}, NULL FROM documents"  # noqa: S608  our own words
+    yield from _each(database, _DOCUMENTS, statement)
+
+
+def _each(database: sqlite3.Connection, table: Table, statement: str) -> Iterator[Fault]:
+    faults = 0
+    try:
+        for row in database.execute(statement):
+            problem = _problem(table, row)
+            if problem is not None:
+                faults += 1
+                yield problem
+            if faults == MAX_FAULTS:
+                yield Fault(f"table {table.name}", "has more rows that can't be read; they are not listed")
+                return
+    except sqlite3.Error as error:
+        yield Fault(f"table {table.name}", f"can't be read to its end: {error}")
+
+
+def _problem(table: Table, row: Row) -> Fault | None:
+    session_id = row[-1].decode("utf-8", "replace") if isinstance(row[-1], bytes) else None
+    try:
+        if session_id is None and table is not _DOCUMENTS:
+            return Fault(f"table {table.name}", "has a row of a session that is not there")
+        for value in row:
+            if isinstance(value, _Text):
+                value.decode("utf-8")
+        named = table.columns.count(",") + 1
+        table.check((*row[:named], row[-1]))
+    except Exception as error:  # noqa: BLE001  whatever a damaged row leads to is what is to be told
+        about = f"session {session_id}" if session_id else f"document {row[1]!r}"
+        return Fault(about, f"a row of table {table.name} can't be read ({type(error).__name__}: {error})"[:300])
+    return None
+
+
+def _holes(database: sqlite3.Connection) -> Iterator[Fault]:
+    """Numbers that are missing in a log."""
+    statement = """
+        SELECT session_id, COUNT(*), MIN(COALESCE(first_seq, seq)), MAX(seq), SUM(seq - COALESCE(first_seq, seq) + 1)
+        FROM events JOIN sessions USING (session_key) GROUP BY session_key"""
+    faults = 0
+    for session_id, _, first, last, numbers in database.execute(statement):
+        if (first, numbers) != (1, last) and faults < MAX_FAULTS:
+            faults += 1
+            missing = f"its log should have events 1 to {last} and has {numbers} from {first} on"
+            yield Fault(f"session {bytes(session_id).decode('utf-8', 'replace')}", missing)

@@ -1,0 +1,126 @@
+"""Long documents in pieces: transcripts and logs.
+
+Above: histories and the HTTP surface, which sends one piece after the other and waits between them for slow readers.
+Below: the store. These are objects and not generators, since a generator keeps in its variables what it has handed out,
+until it is asked for more. A small piece is made whenever it is asked for. Before a large one, None is handed out and
+nothing is held: it is made when it is asked for again, once there is room for it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from perdure.core import events as ev
+from perdure.core.transcript import History
+from perdure.runtime.log.log import Log
+from perdure.runtime.log.reading import READ_BATCH, of_turns, size_of_turns
+
+SMALL_BYTES = 256 * 1024
+"""Of events. What is shown of them has about as many."""
+TURNS_AT_ONCE = 16
+
+
+class TurnPieces:
+    """Turns as they are known at a position: some in each piece, and long ones one by one."""
+
+    def __init__(
+        self,
+        log: Log,
+        session_id: str,
+        upto: int,
+        turns: Sequence[int],
+        shown: Callable[[int, History], bytes],
+        *,
+        begin: bytes,
+        between: bytes = b"",
+        end: bytes = b"",
+    ) -> None:
+        self._log = log
+        self._session_id = session_id
+        self._upto = upto
+        self._turns = turns
+        self._shown = shown
+        self._lead, self._between, self._end = begin, between, end
+        self._count, self._most = 1, TURNS_AT_ONCE
+        self._has_begun = self._is_over = False
+        self._was_large = self._may_be_large = False
+
+    def __aiter__(self) -> "TurnPieces":
+        return self
+
+    async def __anext__(self) -> bytes | None:
+        may_be_large, self._may_be_large = self._may_be_large, False
+        while self._turns:
+            some = self._turns[: self._count]
+            history = None
+            if may_be_large or not self._was_large:
+                history = await self._history(some, None if may_be_large else SMALL_BYTES)
+            if history is None and self._count > 1:
+                self._count = self._most = self._count // 2
+            elif history is None:
+                self._may_be_large, self._was_large = True, False
+                return None
+            else:
+                self._turns = self._turns[len(some) :]
+                # One by one, since turns of about the same length would not fit again. To stay small would make a
+                # piece of each turn that comes after a long one.
+                self._most = min(self._most + 1, TURNS_AT_ONCE)
+                self._count = 1 if may_be_large else min(2 * self._count, self._most)
+                shown = [text for turn in some if (text := self._shown(turn, history))]
+                del history
+                # A turn without a message is nothing to read in markdown, and an empty piece would be the end.
+                if shown:
+                    self._was_large = sum(map(len, shown)) > SMALL_BYTES
+                    return self._joined(shown)
+        if self._is_over:
+            raise StopAsyncIteration
+        self._is_over = True
+        return self._end if self._has_begun else self._lead + self._end
+
+    async def _history(self, turns: Sequence[int], max_bytes: int | None) -> History | None:
+        """These turns; None if they have more bytes than that. One event may be so large that it is asked first."""
+        known = self._log.store, self._session_id, turns[0], turns[-1], self._upto
+        if max_bytes is not None and await size_of_turns(*known) > max_bytes:
+            return None
+        history, size = History(), 0
+        async for batch in of_turns(*known):
+            size += sum(len(row.body) for row in batch)
+            if max_bytes is not None and size > max_bytes:
+                return None
+            for row in batch:
+                history.fold(ev.decode(row.body))
+        return history
+
+    def _joined(self, shown: list[bytes]) -> bytes:
+        parts = []
+        for text in shown:
+            parts += [self._lead, text]
+            self._lead, self._has_begun = self._between, True
+        return b"".join(parts)
+
+
+class LogPieces:
+    """The events after a position, at most `limit` of them, a line each."""
+
+    def __init__(self, log: Log, session_id: str, after: int, limit: int) -> None:
+        self._log = log
+        self._session_id = session_id
+        self._after = after
+        self._left = limit
+        self._may_be_large = False
+
+    def __aiter__(self) -> "LogPieces":
+        return self
+
+    async def __anext__(self) -> bytes | None:
+        may_be_large, self._may_be_large = self._may_be_large, False
+        await self._log.open(self._session_id)
+        store, limit = self._log.store, min(self._left, READ_BATCH)
+        if not may_be_large and await store.size(self._session_id, self._after, limit=min(limit, 1)) > SMALL_BYTES:
+            # It comes alone: more than one have no more than that together.
+            self._may_be_large = True
+            return None
+        rows = await store.read(self._session_id, self._after, limit=limit, max_bytes=SMALL_BYTES)
+        if not rows:
+            raise StopAsyncIteration
+        self._after = rows[-1].seq
+        self._left -= len(rows)
+        return b"".join(ev.with_seq(row.seq, row.body, row.first_seq) + b"\n" for row in rows)

@@ -1,0 +1,166 @@
+"""What is damaged is set aside: it is named, kept as it is, and stops nothing else.
+
+Above: the log, for sessions that can't be read; recovery, for launches that can't be taken up; `GET /api/server`, the
+page and `perdure doctor`, which name them. Below: one folder, `quarantine`, to which the folders of such launches are
+moved. A damaged session stays in the store, where a repair may find it; until then it is refused with a sentence.
+Nothing here repairs anything.
+"""
+
+import asyncio
+import base64
+import json
+import logging
+import re
+import shutil
+from collections.abc import Awaitable, Collection, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from perdure.core import state as st
+from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError
+from perdure.runtime.data.filesystem import write_private
+from perdure.runtime.keeping.cgroups import remove_of
+from perdure.runtime.keeping.launch import Launch
+from perdure.stores.base import MAX_COUNT, Checkpoint, SessionRecord
+
+logger = logging.getLogger(__name__)
+
+NOTE = "damage-{}.json"
+_UNSAFE = re.compile(r"[^\w-]")
+MAX_WORDS = 300
+
+T = TypeVar("T")
+
+
+class Damage(Struct, frozen=True):
+    kind: Literal["session", "launch", "project"]
+    id: str
+    session_id: str | None
+    what: str
+
+
+class Quarantine:
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._found: dict[tuple[str, str], Damage] = {}
+
+    def open(self, folder: Path) -> None:
+        """Know again which launches earlier servers have set aside."""
+        self._folder = folder
+        for damage in read_notes(folder):
+            self._found[damage.kind, damage.id] = damage
+
+    def all(self) -> list[Damage]:
+        return sorted(self._found.values(), key=lambda damage: (damage.kind, damage.id))
+
+    def __contains__(self, session_id: str) -> bool:
+        return ("session", session_id) in self._found
+
+    def add(self, kind: Literal["session", "launch", "project"], id_: str, session_id: str | None, what: str) -> None:
+        damage = Damage(kind, id_, session_id, what[:MAX_WORDS])
+        if (kind, id_) not in self._found:
+            logger.error("%s %s is damaged and set aside; everything else goes on: %s", kind, id_, damage.what)
+        self._found[kind, id_] = damage
+
+    def forget(self, session_id: str) -> None:
+        """The session was erased, or can be read again."""
+        self._found = {key: one for key, one in self._found.items() if one.session_id != session_id}
+
+    def forget_launches(self, launch_ids: Collection[str]) -> None:
+        """Their folders were removed. A launch that was shared is listed under one of its sessions only."""
+        for launch_id in launch_ids:
+            self._found.pop(("launch", launch_id), None)
+
+    async def guard(self, session_id: str, reading: Awaitable[T]) -> T:
+        """Read a session. If what is stored of it can't be read, this one is set aside and refused."""
+        try:
+            read = await reading
+            self._found.pop(("session", session_id), None)
+            return read
+        except StoreDamaged as error:
+            what = str(error)
+        except (StoreError, Refused):
+            raise
+        except Exception as error:  # noqa: BLE001  whatever a damaged row leads to concerns this session alone
+            what = f"{type(error).__name__}: {error}"
+        self.add("session", session_id, session_id, what)
+        raise refusal(session_id)
+
+    async def set_aside(self, row: Checkpoint, launch: Launch, what: str) -> None:
+        """Keep all that is known of a launch: its folder, and its row in the store."""
+        if self._folder is not None:
+            # In a thread: its group may be free only after some tries. First, so that nothing comes between the rest.
+            await asyncio.to_thread(remove_of, launch.folder)
+        self.add("launch", row.launch_id, row.session_id, what)
+        if self._folder is None:
+            return
+        target = self._folder / row.launch_id
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            if launch.folder.is_dir() and not target.exists():
+                launch.folder.rename(target)
+            target.mkdir(mode=0o700, exist_ok=True)
+            if launch.folder.is_file():
+                launch.folder.rename(target / "instead-of-the-folder")
+            damage = self._found["launch", row.launch_id]
+            note = {**msgspec.to_builtins(damage), "row": msgspec.to_builtins(row, enc_hook=_as_text)}
+            # One for each session that the launch served.
+            write_private(target / NOTE.format(_UNSAFE.sub("_", row.session_id)), json.dumps(note, default=_as_text))
+        except OSError as error:
+            logger.warning("launch %s could not be moved to %s: %s", row.launch_id, target, error)
+
+    def erase(self, session_id: str | None, launches: Sequence[str] = ()) -> set[str]:
+        """Remove the files that were set aside of a session that is erased, and of processes that it has shared. Which
+        launches have none any more: to be forgotten. May be called in a thread."""
+        if self._folder is None:
+            return set()
+        removed = set()
+        for damage in read_notes(self._folder):
+            if damage.id in launches or (session_id is not None and damage.session_id == session_id):
+                shutil.rmtree(self._folder / damage.id, ignore_errors=True)
+                if not (self._folder / damage.id).exists():
+                    removed.add(damage.id)
+        return removed
+
+
+def restored(session_id: str, record: SessionRecord) -> st.Session:
+    """A session's state as it was stored. Raises StoreDamaged where its row and its events are not of one session: to
+    go on with them would write into another one, or nowhere."""
+    state = st.restore(record.state)
+    if state.id != session_id:
+        raise StoreDamaged(f"its row holds the state of session {state.id}")
+    if not 0 < record.decided_seq <= record.last_seq <= MAX_COUNT:
+        raise StoreDamaged(f"its row tells of event {record.decided_seq}, and its log ends with {record.last_seq}")
+    return state
+
+
+def refusal(session_id: str, what: str = "it is set aside") -> Refused:
+    return Refused(
+        "damaged",
+        f"Session {session_id} is damaged: {what}. Nothing of it was deleted. `perdure doctor --deep` says what can't "
+        "be read. Restore a backup, or erase the session.",
+    )
+
+
+def read_notes(folder: Path) -> list[Damage]:
+    """What lies in the folder, also where a note is itself damaged."""
+    if not folder.is_dir():
+        return []
+    found = []
+    for entry in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
+        notes = sorted(entry.glob(NOTE.format("*")))
+        try:
+            told = [msgspec.json.decode(note.read_bytes(), type=Damage) for note in notes]
+            found += [msgspec.structs.replace(damage, id=entry.name) for damage in told]
+        except (OSError, *UNREADABLE):
+            notes = []
+        if not notes:
+            found.append(Damage("launch", entry.name, None, "it was set aside, and its note can't be read"))
+    return found
+
+
+def _as_text(value: Any) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

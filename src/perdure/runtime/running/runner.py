@@ -1,0 +1,450 @@
+"""The runner carries bytes between one session's log and its agent's process. It decides nothing.
+
+Above: the host. Below: the journal (what is to be done, what was observed) and an attachment (the process).
+Each step is stored before it is acted on: orders come from committed events, lines are committed before they are
+written, output is committed before it is acknowledged. So a server that dies between any two of them loses nothing,
+and the next one does nothing twice.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core.decision import Decision
+from perdure.core.errors import Fenced, Refused, StoreDamaged, StoreError, StoreFull
+from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
+from perdure.core.observe import deltas_only, observe
+from perdure.core.session import decide
+from perdure.core.state import Session
+from perdure.drivers.base import CancelTurn, Command, SendPrompt
+from perdure.runtime.keeping import processes
+from perdure.runtime.keeping.launch import Launch, LaunchDamaged
+from perdure.runtime.log.erased import SessionGone
+from perdure.runtime.log.log import Journal
+from perdure.runtime.log.reading import batches
+from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.leftovers import Leftovers
+from perdure.runtime.running.mending import Mending
+from perdure.runtime.running.patience import Patience
+from perdure.runtime.running.proposals import with_context
+from perdure.runtime.running.starting import launch_spec, not_ready_yet, plan_start
+from perdure.runtime.running.timers import is_sign_of_life
+
+if TYPE_CHECKING:
+    from perdure.runtime.running.host import Host
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 20.0
+SWEEP_GRACE_S = 0.5
+DISK_RETRY_S = 1.0
+GONE_TIMEOUT_S = 5.0
+UNSTORED_MAX_BYTES = 1024 * 1024
+
+
+class Runner:
+    def __init__(self, host: "Host", journal: Journal, *, prewarm: bool = False) -> None:
+        self.host, self.journal = host, journal
+        self.attachment: Attachment | None = None
+        self.heard_s = 0.0  # when its agent last showed a sign of life, by the steady clock
+        self._todo: list[tuple[int, ev.Event]] = []
+        self._wakeup, self._prewarm = asyncio.Event(), prewarm
+        self._closed = self.stopping = self._long_orphan = False
+        self.damage: str | None = None
+        self._patience = Patience(host.settings, host.log.steady())
+        self._mending, self._leftovers, self._orders = Mending(self), Leftovers(), host.orders(journal)
+        journal.follower = self._follow
+        self.task: asyncio.Task[None] | None = None
+
+    # From outside ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.task = asyncio.create_task(self._run(), name=f"runner {self.journal.state.id}")
+
+    def wake(self) -> None:
+        self._wakeup.set()
+
+    async def stop(self) -> None:
+        """Let go without touching the agent: its keeper goes on."""
+        self.stopping = True
+        self._wakeup.set()
+        if self.task is not None:
+            await asyncio.gather(self.task, return_exceptions=True)
+        if self.attachment is not None and self.attachment.launch is not None:
+            self.attachment.launch.close()
+        if self.journal.follower == self._follow:
+            self.journal.follower = None
+
+    def kill(self, reason: str) -> None:
+        """End the process at once, whatever it does; the turn ends with what it has said."""
+        if self.attachment is not None:
+            self._patience.kill(self.host.log.steady(), reason)
+            self._end(self.attachment)
+            self._wakeup.set()
+
+    def _end(self, attachment: Attachment) -> None:
+        if attachment.shared is not None:
+            self.host.sharing.end(attachment.shared)
+        if attachment.launch is not None:
+            attachment.launch.end(0, self.host.settings.term_grace_s)
+
+    def look_after(self) -> None:
+        """Whether somebody has removed or cut a file of the launch: then nothing more would ever come of it."""
+        attachment = self.attachment
+        if attachment is not None and attachment.launch is not None:
+            self.damage = attachment.launch.damage(attachment.position) or self.damage
+            if self.damage is not None:
+                self._wakeup.set()
+
+    async def recover(self, attachment: Attachment) -> None:
+        """Go on with a launch that an earlier server started."""
+        self.attachment, self._todo = attachment, []
+        self._patience = Patience(self.host.settings, self.host.log.steady())
+        state = self.journal.state
+        self._long_orphan = bool(state.prompts)
+        if state.phase == "aborting":
+            self._leftovers.stopping(state, attachment)
+        attachment.prompt_mark = None if state.working else (0, -1)
+        async for batch in batches(self.host.log.store, state.id, attachment.performed_seq):
+            for row in batch:
+                if row.type not in ev.DELTA_TYPES and (event := ev.decode(row.body)).decisive:
+                    self._todo.append((row.seq, event))
+        self._todo.sort(key=lambda entry: entry[0])
+        await self._connect()
+
+    def _follow(self, events: list[tuple[int, ev.Event]]) -> None:
+        self._todo += events
+        self._wakeup.set()
+
+    # The loop ----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._loop()
+                return
+            except Fenced:
+                logger.error("another server has taken over; session %s is let go", self.journal.state.id)
+                self.host.fenced()
+                return
+            except StoreFull:
+                # Comes this far only while the server stops: what was not stored is read again by the next one.
+                return
+            except LaunchDamaged as damage:
+                await self._mending.lose(damage)
+            except (StoreDamaged, SessionGone) as damage:
+                self._mending.set_aside(damage)
+                return
+            except StoreError as error:
+                if not await self._mending.wait_for_store(error):
+                    return
+            except Exception:
+                logger.exception("the runner of session %s failed", self.journal.state.id)
+                if not await self._mending.start_over():
+                    await self._mending.abandon()
+                    return
+
+    async def _loop(self) -> None:
+        while not self.stopping:
+            self._wakeup.clear()
+            if await self._advance():
+                continue
+            if self.attachment is None and not self.journal.state.working and not self.stopping:
+                self.host.dropped(self)
+                return
+            wait_s = self._patience.wait_s(self.journal.state, self.host.log.steady()) if self.attachment else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wakeup.wait()
+
+    async def _advance(self) -> bool:
+        """Do the next thing there is to do; False if there is none."""
+        state, attachment = self.journal.state, self.attachment
+        if attachment is not None and (state.attached is None or state.attached.launch_id != attachment.launch_id):
+            self._let_go(attachment)
+            return True
+        if attachment is None:
+            self._todo.clear()
+            if not state.working and not self._prewarm:
+                return False
+            if state.phase == "aborting":
+                await self.give_up("aborted", "The turn was stopped before its agent had started.")
+            else:
+                await self._launch()
+            return True
+        if self.damage is not None:
+            damage, self.damage = self.damage, None
+            raise LaunchDamaged(damage)
+        if self._todo:
+            await self._perform_next(attachment)
+            return True
+        # Whatever came while output was stored goes first: an order that was not performed yet must not look delivered.
+        more = await self._receive(attachment)
+        if not self._closed and await self._escalate(attachment):
+            return True
+        if self._closed and not more and not self._wakeup.is_set():
+            await self._after_close(attachment)
+            return True
+        return more or self._wakeup.is_set()
+
+    # Doing -------------------------------------------------------------------------------------------------------
+
+    async def _perform_next(self, attachment: Attachment) -> None:
+        seq, event = self._todo.pop(0)
+        if seq <= attachment.performed_seq:
+            return
+        orders = await self._orders.of(event)
+        self._leftovers.follow(event, self.journal.state, attachment)
+        if isinstance(event, ev.AbortRequested):
+            self._patience.cancelled_again = False
+        attachment.performed_seq = seq
+        if orders:
+            observations, lines = attachment.perform(orders)
+            told = [order.told for order in orders if isinstance(order, SendPrompt) and order.told is not None]
+            if any(isinstance(order, SendPrompt) for order in orders) and attachment.launch is not None:
+                attachment.prompt_mark = (event.turn or 0, attachment.launch.in_size())
+            await self._commit(attachment, [*told, *observations], lines)
+
+    async def _receive(self, attachment: Attachment) -> bool:
+        more, observations, lines = attachment.receive()
+        if attachment.shared is not None:
+            attachment.shared.introduced()
+        # What led to nothing is stored too, now and then: else the keeper can't free it, and the agent waits for ever.
+        if observations or lines or attachment.unstored_bytes >= UNSTORED_MAX_BYTES:
+            await self._commit(attachment, await with_context(observations, self.journal.state.workdir), lines)
+        return more
+
+    async def _commit(self, attachment: Attachment, observations: Sequence[Any], lines: list[bytes]) -> None:
+        """Store what was observed, with the position and what is to be written; then write it."""
+        if not lines:
+            await self._keep(attachment, observations, lines)
+            return
+        async with attachment.input.lock:
+            await self._repair_input(attachment)
+            await self._keep(attachment, observations, lines)
+
+    async def _repair_input(self, attachment: Attachment) -> None:
+        """Another session of a shared process may have stored lines that it could not write."""
+        if attachment.input.torn:
+            rows = await self.host.log.store.launches()
+            attachment.input.repair(attachment.launch, [row for row in rows if row.launch_id == attachment.launch_id])
+
+    async def _keep(self, attachment: Attachment, observations: Sequence[Any], lines: list[bytes]) -> None:
+        journal, launch = self.journal, attachment.launch
+        checkpoint, freeable = attachment.checkpoint(lines), attachment.freeable
+
+        def fitting(state: Session) -> bool:
+            return not lines and deltas_only(state, attachment.launch_id, observations)
+
+        def made(state: Session) -> Decision:
+            world, pid = self.host.world(state), launch.pid() if launch is not None else None
+            return observe(state, attachment.launch_id, observations, world, pid=pid)
+
+        while True:
+            try:
+                shown = observations
+                if not await journal.record_deltas(list(observations), checkpoint, fitting):
+                    shown = (await journal.record(made, checkpoint=checkpoint))[0].events
+                    self._notice(observations)
+                self._mending.faults = 0
+                break
+            except StoreFull:
+                await self._wait_for_room()
+            except BaseException:
+                attachment.input.total -= len(lines)
+                raise
+        attachment.stored = freeable
+        self.heard_s = self.host.log.steady() if any(map(is_sign_of_life, shown)) else self.heard_s
+        if launch is not None:
+            await self._write(attachment, launch, lines, checkpoint.input_total)
+            launch.acknowledge(attachment.acknowledgeable)
+
+    async def _write(self, attachment: Attachment, launch: Launch, lines: list[bytes], input_total: int) -> None:
+        attachment.input.torn = bool(lines)
+        while lines:
+            try:
+                launch.write(lines)
+                break
+            except StoreFull:
+                await self._wait_for_room()
+                missing = input_total - launch.repair_input()
+                lines = lines[-missing:] if missing > 0 else []
+        attachment.input.torn = False
+
+    async def _wait_for_room(self) -> None:
+        """Until it is worth another try; StoreFull if the server stops meanwhile."""
+        self.host.disk_is_full()
+        await asyncio.sleep(DISK_RETRY_S)
+        if self.stopping:
+            raise StoreFull("the disk is still full")
+
+    def _notice(self, observations: Sequence[Any]) -> None:
+        """What the host remembers of an agent, and how long its keeper waits while a person is asked."""
+        for fact in observations:
+            if isinstance(fact, SessionOpened | StartFailed | TurnFinished | ev.Config) and self.attachment is not None:
+                self.host.learn(self.attachment.agent, fact)
+            if isinstance(fact, ev.Usage) and fact.context_size and self.attachment is not None:
+                self.host.learn_size(self.journal.state, self.attachment.agent, fact.context_size)
+        long_orphan = bool(self.journal.state.prompts)
+        if self.attachment is not None and self.attachment.shared is not None:
+            long_orphan = self.attachment.shared.asks(self.journal.state.id, long_orphan)
+        if long_orphan != self._long_orphan and self.attachment is not None and self.attachment.launch is not None:
+            self._long_orphan = long_orphan
+            self.attachment.launch.set_limits(*self.host.orphan_limits(waits=long_orphan))
+
+    async def give_up(self, code: str, message: str) -> None:
+        """Without room nothing happens yet: the loop finds the turn as it was, and comes here again."""
+        command = cmd.GiveUpTurn(code=code, message=message)
+        try:
+            await self.journal.record(lambda state: decide(state, command, self.host.world(state)))
+        except SessionGone:
+            raise
+        except Refused:
+            logger.info("session %s: the turn had ended already", self.journal.state.id)
+        except StoreFull:
+            await self._wait_for_room()
+
+    # Beginning and ending a process --------------------------------------------------------------------------------
+
+    async def _launch(self) -> None:
+        """Start the agent that the running turn needs; or, with no turn, one that waits for it."""
+        await self.host.retiring.wait(self.journal.state.id)
+        if self.journal.state.phase not in ("working", "idle"):
+            self._prewarm = False
+            return
+        self._todo.clear()
+        if (shared := not_ready_yet(self.host, self.journal)) is not None:
+            # Whatever happens to this session meanwhile is looked at first.
+            await shared.settled_or(self._wakeup)
+            return
+        self._prewarm, start = False, None
+        try:
+            start = await plan_start(self.host, self.journal, self._orders)
+        except Refused as refusal:
+            await self.give_up(refusal.code, refusal.detail)
+        except StoreFull:
+            await self._wait_for_room()
+        if start is None:
+            return
+        attachment = start.attachment
+        async with attachment.input.lock:
+            await self._repair_input(attachment)
+            checkpoint = attachment.checkpoint(start.lines)
+            try:
+                await self.journal.record(
+                    lambda state: start.decide(state, self.host.world(state)), checkpoint=checkpoint
+                )
+            except BaseException as error:
+                attachment.input.total -= len(start.lines)
+                self.host.left(attachment)
+                if isinstance(error, StoreFull):
+                    await self._wait_for_room()
+                elif isinstance(error, Refused) and not isinstance(error, SessionGone):
+                    logger.info("session %s wants no agent any more: %s", self.journal.state.id, error.detail)
+                else:
+                    raise
+                return
+            self.attachment = attachment
+            self._patience, self._long_orphan = Patience(self.host.settings, self.host.log.steady()), False
+            self._notice(start.told)
+            if attachment.launch is None:
+                await self._spawn(attachment, start.command, start.lines)
+            else:
+                await self._write(attachment, attachment.launch, start.lines, checkpoint.input_total)
+                await self._connect()
+                attachment.phase = "live"
+
+    async def _spawn(self, attachment: Attachment, command: Command, lines: list[bytes]) -> None:
+        spec = launch_spec(self.host, self.journal.state, attachment, command)
+        async with self.host.spawning:
+            while attachment.launch is None:
+                try:
+                    attachment.launch = Launch.create(self.host.launches_root, spec, command.files)
+                except StoreFull:
+                    await self._wait_for_room()
+                except OSError as error:
+                    await self.record_exit(attachment, AgentExited(how="spawn_failed", error=str(error)))
+                    return
+            await self._write(attachment, attachment.launch, lines, len(lines))
+            await self._connect()
+        attachment.phase = "live"
+
+    async def _connect(self) -> None:
+        attachment = self.attachment
+        self._closed = False
+        if attachment is None or attachment.launch is None:
+            self._closed = True
+            return
+
+        def closed() -> None:
+            self._closed = True
+            self._wakeup.set()
+
+        try:
+            await attachment.launch.connect(self._wakeup.set, closed, CONNECT_TIMEOUT_S)
+        except TimeoutError:
+            logger.warning("the keeper of launch %s does not answer; ending it", attachment.launch_id)
+            attachment.launch.kill_keeper()
+            self._closed = True
+
+    async def _after_close(self, attachment: Attachment) -> None:
+        """The keeper let go of us. Either it is gone, and so is the agent, or the connection broke."""
+        launch = attachment.launch
+        found = launch.exit() if launch is not None else None
+        if launch is not None and found is None and launch.is_alive():
+            await self._connect()
+            return
+        while await self._receive(attachment):
+            pass
+        if found is None:
+            await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
+        await self.record_exit(attachment, attachment.ended(self.journal.state, found, self._patience.kill_reason))
+
+    async def record_exit(self, attachment: Attachment, fact: AgentExited, damage: str = "") -> None:
+        row = attachment.checkpoint([])
+        attachment.phase = "gone"
+        await self._commit(attachment, [fact], [])
+        # The keeper says its last word a moment before it is gone. A folder that stays is swept at the next start.
+        last = self.host.sharing.leave(attachment, over=True)
+        launch = attachment.launch or Launch(self.host.launches_root / attachment.launch_id)
+        gone = last and await launch.wait_gone(GONE_TIMEOUT_S)
+        if gone and damage:
+            await self.host.log.quarantine.set_aside(row, launch, damage)
+        elif gone:
+            await launch.forget()
+        launch.close()
+        self.attachment, self.damage = None, None
+        self._todo.clear()
+
+    def _let_go(self, attachment: Attachment) -> None:
+        """The session no longer wants this process: it winds down by itself, and can't touch the session."""
+        self.attachment, self.damage = None, None
+        self._todo.clear()
+        self._closed = False
+        self.host.retiring.begin(attachment)
+
+    # Time ----------------------------------------------------------------------------------------------------------
+
+    async def _escalate(self, attachment: Attachment) -> bool:
+        """An agent that does not stop when asked is asked again, then made to; one that never opens likewise. A keeper
+        that hangs can't do it, and is ended with its agent."""
+        state, now = self.journal.state, self.host.log.steady()
+        if attachment.launch is None or not self._patience.is_over(state, now):
+            attachment.behind = None
+            return False
+        if not attachment.has_read_all(now):
+            return False  # it may have stopped
+        due = self._patience.next_step(state, now)
+        if due == "kill":
+            self._end(attachment)
+            return True
+        if due == "kill_keeper":
+            logger.warning("the keeper of launch %s does not end its agent; ending both", attachment.launch_id)
+            attachment.launch.kill_keeper()
+        elif due == "cancel" and state.turn is not None:
+            await self._commit(attachment, *attachment.perform([CancelTurn(state.turn.turn)]))
+        return due == "cancel"

@@ -1,0 +1,121 @@
+"""Setting a session's model, mode or another option: it is asked for, and the agent's own answer is waited for.
+
+Above: the verb `configure`. Below: the log, in which the wish and the answer are both events; the host, which starts an
+agent that has never said what it offers. A session without a process keeps the wish: its agent gets it when it starts.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core.errors import Refused
+from perdure.core.state import Session
+from perdure.drivers import DRIVERS
+from perdure.runtime.log.log import Journal
+from perdure.runtime.verbs.waiting import until, warmed_up
+
+if TYPE_CHECKING:
+    from perdure.runtime.verbs.sessions import Sessions
+
+ANSWER_S = 15.0
+"""How long an agent may take to answer."""
+READ_BATCH = 1_000
+LOOKED_AT = ("config", "system", "agent_attached", "agent_detached")
+
+
+class Configuring:
+    def __init__(self, sessions: "Sessions") -> None:
+        self._sessions = sessions
+        # One after the other in each session: an agent answers in order, and does not say to what.
+        self._setting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def set(self, session_id: str, config_id: str, value: Any) -> dict[str, Any]:
+        """The value that is in force then, and whether the agent has it already. Refused, if the agent refuses."""
+        journal = await self._sessions.log.open(session_id)
+        async with self._setting.setdefault(session_id, asyncio.Lock()):
+            await self._introduce(journal)
+            after = journal.last_seq
+            await self._sessions.do(session_id, cmd.SetConfig(config_id, value))
+            applied, now = False, value
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    applied, now = await self._answer(journal, after, config_id, value)
+            except TimeoutError:
+                raise Refused(
+                    "unavailable",
+                    f"The agent has not answered within {ANSWER_S:g} s. It was asked for {config_id} = {value!r}, and "
+                    "the session shows that once it is so.",
+                ) from None
+        return {
+            "status": "ok",
+            "config_id": config_id,
+            "value": now,
+            "applied": applied,
+            "config_options": journal.state.config_options or [],
+        }
+
+    async def _introduce(self, journal: Journal) -> None:
+        """An agent that has said nothing yet of what it offers is started first, if it can be kept."""
+        state, host = journal.state, self._sessions.host
+        if not _is_unknown(state) or DRIVERS[host.driver_name(state, state.agent)].process_per_turn:
+            return
+        await self._sessions.agents.ready(state.agent)
+        host.prewarm(journal, asked=True)
+        if not await warmed_up(host, journal):
+            reason = journal.state.error or "It ended before its session was open."
+            raise Refused("agent_unavailable", f"Agent {state.agent!r} could not be started. {reason}")
+
+    async def _answer(self, journal: Journal, after: int, config_id: str, value: Any) -> tuple[bool, Any]:
+        """What the agent says to the wish, which is an event after this position: whether it has the value, and which
+        one it has."""
+        position, asked, reason = after, False, ""
+        names = _names(journal.state.config_options, config_id)
+        while True:
+            for row in await self._sessions.read(journal.state.id, position, READ_BATCH):
+                position = row.seq
+                if row.type not in LOOKED_AT:
+                    continue
+                event = ev.decode(row.body)
+                if isinstance(event, ev.AgentAttached):
+                    names |= _names(event.config_options, config_id)
+                if isinstance(event, ev.Config) and event.requested:
+                    asked = asked or (event.config_id, event.value) == (config_id, value)
+                elif not asked:
+                    continue
+                elif isinstance(event, ev.System) and event.code == "config_refused":
+                    reason = event.message
+                elif isinstance(event, ev.Config) and event.refused and event.config_id in names:
+                    raise Refused("invalid", f"The agent refused it: {reason or 'it gave no reason'}.")
+                elif isinstance(event, ev.Config) and event.config_id in names:
+                    return True, event.value
+                elif isinstance(event, ev.AgentAttached) and _has(event, names, value):
+                    return True, value
+            if journal.state.attached is None:
+                # Nobody is there to answer: the agent gets the value when it starts.
+                return False, value
+            await until(journal, _is_past(journal, position))
+
+
+def _is_unknown(state: Session) -> bool:
+    """Nothing is known of what the agent offers, and its first process would not be in the way of an older session of
+    its own."""
+    said = (state.models, state.modes, state.config_options) != (None, None, None)
+    return not said and state.phase == "idle" and not state.bindings
+
+
+def _is_past(journal: Journal, position: int) -> Callable[[], bool]:
+    return lambda: journal.last_seq > position
+
+
+def _names(options: list[dict[str, Any]] | None, config_id: str) -> set[str]:
+    """What the agent may call an option in its answer: people ask for "model" also where its id is another."""
+    return {config_id, *(str(option.get("id")) for option in options or [] if option.get("category") == config_id)}
+
+
+def _has(event: ev.AgentAttached, names: set[str], value: Any) -> bool:
+    return any(
+        option.get("id") in names and option.get("currentValue") == value for option in event.config_options or []
+    )

@@ -1,0 +1,167 @@
+"""What comes with a message: files that are sent inside of it are kept beside the log, and the log names them.
+
+Above: the verbs, which keep them before the message is taken, and the orders, which read pictures for the agent. Below:
+the file system. A folder for each session, erased with it. What is only named (a path, an address) is left where it is.
+"""
+
+import base64
+import binascii
+import contextlib
+import mimetypes
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+from perdure.core.errors import Refused
+from perdure.runtime.data.filesystem import make_private
+
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+PICTURE_MAX_BYTES = 5 * 1024 * 1024
+"""Larger ones are named and not shown: no model takes them."""
+MAX_NAME_BYTES = 255
+"""No file has a longer one."""
+NAME_BYTES = 150
+FIELDS = ("name", "mime_type", "path", "uri")
+_UNSAFE = re.compile(r"[^\w.\- ]+")
+
+Given = tuple[dict[str, Any], ...]
+
+
+class Enclosures:
+    pictures = PICTURES
+
+    def __init__(self, root: Path, limit_bytes: int) -> None:
+        self._root = root
+        self._limit_bytes = limit_bytes
+
+    def keep(self, session_id: str, given: Given) -> Given:
+        """The same as they are written into the log: data as a file, everything else as it was."""
+        files = [_data(number, attachment) for number, attachment in enumerate(given)]
+        size = sum(len(data) for data in files if data is not None)
+        if size > self._limit_bytes:
+            raise Refused(
+                "too_large",
+                f"The attachments have {size} bytes, more than max_attachment_bytes ({self._limit_bytes}). "
+                "Put them into the working directory, and name their paths.",
+            )
+        kept: list[dict[str, Any]] = []
+        try:
+            for attachment, data in zip(given, files, strict=True):
+                kept.append(_named(attachment) if data is None else self._write(session_id, attachment, data))
+        except BaseException:
+            self.take_back(session_id, tuple(kept))
+            raise
+        return tuple(kept)
+
+    def _write(self, session_id: str, attachment: dict[str, Any], data: bytes) -> dict[str, Any]:
+        known = _named(attachment)
+        name = str(known.get("name") or "attachment")
+        mime_type = known.get("mime_type") or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        folder = self._root / session_id
+        file = f"{secrets.token_hex(4)}-{_safe(name, mime_type)}"
+        try:
+            make_private(folder)
+            descriptor = os.open(folder / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as written:
+                written.write(data)
+                written.flush()
+                os.fsync(written.fileno())
+        except OSError as error:
+            raise Refused("unavailable", f"An attachment can't be kept: {error.strerror}. Nothing was sent.") from error
+        return {"name": name, "mime_type": mime_type, "size": len(data), "path": str(folder / file), "file": file}
+
+    def take_back(self, session_id: str, kept: Given) -> None:
+        """The message was not taken after all."""
+        for attachment in kept:
+            if (path := self._own(session_id, attachment.get("file"))) is not None:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+        with contextlib.suppress(OSError):
+            (self._root / session_id).rmdir()
+
+    def copy(self, origin: str, session_id: str, attachments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """For a session that takes a message over: files of its own, so that neither erases the other's."""
+        copied = []
+        for attachment in attachments:
+            path = self._own(origin, attachment.get("file"))
+            if path is not None and path.is_file():
+                attachment = {**attachment, "path": str(self._link(path, session_id))}
+            copied.append(attachment)
+        return copied
+
+    def _link(self, path: Path, session_id: str) -> Path:
+        folder = self._root / session_id
+        try:
+            make_private(folder)
+            with contextlib.suppress(FileExistsError):
+                os.link(path, folder / path.name)
+        except OSError as error:
+            raise Refused("unavailable", f"An attachment can't be copied: {error.strerror}.") from error
+        return folder / path.name
+
+    def find(self, session_id: str, file: str) -> Path:
+        path = self._own(session_id, file)
+        if path is None or not path.is_file():
+            raise Refused("not_found", f"The session has no attachment {file!r}.")
+        return path
+
+    def shown(self, session_id: str, attachments: Given) -> Given:
+        """With the data of pictures, for agents that take them."""
+        return tuple(self._with_data(session_id, attachment) for attachment in attachments)
+
+    def _with_data(self, session_id: str, attachment: dict[str, Any]) -> dict[str, Any]:
+        path = self._own(session_id, attachment.get("file"))
+        if path is None or attachment.get("mime_type") not in PICTURES:
+            return attachment
+        try:
+            if path.stat().st_size > PICTURE_MAX_BYTES:
+                return attachment
+            return {**attachment, "data": base64.b64encode(path.read_bytes()).decode()}
+        except OSError:
+            return attachment
+
+    def erase(self, session_id: str) -> None:
+        shutil.rmtree(self._root / session_id, ignore_errors=True)
+
+    def _own(self, session_id: str, file: Any) -> Path | None:
+        """Never a path that leads elsewhere, whichever of the two a stranger has chosen."""
+        for part in (session_id, file):
+            if not isinstance(part, str) or os.path.basename(part) != part or part in ("", ".", "..") or "\x00" in part:
+                return None
+            if len(part.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+                return None
+        return self._root / session_id / str(file)
+
+
+def _data(number: int, attachment: dict[str, Any]) -> bytes | None:
+    if "data" not in attachment:
+        if not isinstance(attachment.get("path"), str) and not isinstance(attachment.get("uri"), str):
+            raise Refused(
+                "invalid", f"attachments[{number}] needs data (base64), a path or a uri.", fields=["attachments"]
+            )
+        return None
+    try:
+        return base64.b64decode(attachment["data"], validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise Refused("invalid", f"attachments[{number}].data must be base64.", fields=["attachments"]) from error
+
+
+def _named(attachment: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of it. `media_type` is another spelling of `mime_type`; a client can't name a file of ours."""
+    for name in ("name", "mime_type", "media_type", "path", "uri"):
+        if name in attachment and not isinstance(attachment[name], str):
+            raise Refused("invalid", f"The {name} of an attachment must be text.")
+    found = {name: attachment[name] for name in FIELDS if name in attachment}
+    if "media_type" in attachment:
+        found.setdefault("mime_type", attachment["media_type"])
+    return found
+
+
+def _safe(name: str, mime_type: str) -> str:
+    """A file name that says what it is and can't be anything else."""
+    plain = _UNSAFE.sub("_", os.path.basename(name)).strip(". ") or "attachment"
+    plain = plain.encode("utf-8", "replace")[-NAME_BYTES:].decode("utf-8", "ignore")
+    return plain if "." in plain else plain + (mimetypes.guess_extension(mime_type) or "")

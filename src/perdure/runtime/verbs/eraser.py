@@ -1,0 +1,284 @@
+"""Erasing: everything of a session, in the store and in the data directory, even if the server dies half-way.
+
+Above: the verbs (sessions.py) erase; server.py starts and stops it. Below: the store, workspaces, attachments, the
+quarantine, and the files in which the rehearsal agent remembers. What is to be erased is written down first, so that
+the next server completes it. Rows go in small steps, so that others need not wait. What they leave behind in the
+database's files goes a little later, for many sessions at once: see `scrub` of the store.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from perdure.core import events as ev
+from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError, StoreFull
+from perdure.core.slots import can_be_suspended
+from perdure.runtime.keeping import processes
+from perdure.runtime.keeping.launch import Launch
+from perdure.runtime.log.reading import batches
+from perdure.runtime.running.retiring import RETIRE_EXTRA_S
+from perdure.runtime.verbs.workspaces import Workspaces
+
+if TYPE_CHECKING:
+    from perdure.runtime.running.host import Host
+
+logger = logging.getLogger(__name__)
+
+END_GRACE_S = 0.5
+SETTLE_S = 3.0
+"""After the last erase: those that come at once are scrubbed at once."""
+SETTLE_MOST_S = 30.0
+"""After the first one, however many come."""
+QUIET_MOST_S = 600.0
+"""How long the part that holds up commits waits for a moment at which no turn runs."""
+QUIET_LOOK_S = 0.5
+LOOK_S = 0.02
+RETRY_S = 20.0
+SCRUB_RETRY_S = 300.0
+"""After a failure, which may last: a disk without room, a damaged file."""
+HALF_ERASED = "The disk is full. Make room: the session is half erased, and the rest is erased as soon as possible."
+ERASING = "erasing"
+ENDING = "ending"
+"""Launches that have to end because an erased session has left something in their files, whoever else they serve."""
+LAUNCHED = "agent_launched"
+# Where the rehearsal agent keeps a session, by its two dialects.
+_REMEMBERED = ("{}.ndjson", "claude/*/{}.ndjson")
+_NATIVE = re.compile(r"[0-9A-Za-z-]{1,100}")
+
+
+class Note(Struct, frozen=True):
+    """What has to be known to complete an erase when the session's rows are gone."""
+
+    workdir: str
+    natives: list[str] = []
+    launches: list[str] = []
+    """Of this session alone: of a damaged one nobody has ended them."""
+    shared: list[str] = []
+    """Those in which it was and in which others still are."""
+
+
+class Eraser:
+    def __init__(self, host: "Host", workspaces: Workspaces, data: Path) -> None:
+        self._host = host
+        self._log = host.log
+        self._store = host.log.store
+        self._workspaces = workspaces
+        self._rehearsal = data / "rehearsal"
+        self._first_at: float | None = None
+        self._last_at = 0.0
+        self._due = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def complete(self) -> None:
+        """Erase what was left half-erased: at the start, by an earlier server; later, because the disk was full."""
+        await self._recall_ending()
+        for session_id, body in (await self._store.documents(ERASING)).items():
+            if session_id in self._log.erased.under_way:
+                continue
+            try:
+                note = msgspec.json.decode(body, type=Note)
+            except UNREADABLE:
+                note = Note(str(self._workspaces.of(session_id)), [])
+            logger.info("completing the erasure of session %s", session_id)
+            try:
+                await self._carry_out(session_id, note)
+            except StoreDamaged as error:
+                # To try again is of no use before a repair, and keeps neither the others nor the server from going on.
+                self._log.quarantine.add("session", session_id, session_id, f"it can't be erased: {error}")
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="eraser")
+
+    async def check_free(self, session_id: str) -> None:
+        """Refuse an id while its last session is not wholly erased: what is left to do would erase the new one too."""
+        if session_id in self._log.erased.under_way or session_id in await self._store.documents(ERASING):
+            raise Refused("unavailable", f"Session {session_id} is being erased. Try again in a moment.")
+
+    async def erase(self, session_id: str, workdir: str) -> None:
+        """Once this has been written down it happens, now or at the next start. Its process must be gone."""
+        note = Note(workdir, await self._store.natives(session_id), *await self._launches(session_id))
+        await self._store.put_document(ERASING, session_id, msgspec.json.encode(note))
+        try:
+            await self._carry_out(session_id, note)
+            await self._wait_for_shared(note.shared)
+        except StoreFull as error:
+            raise Refused("unavailable", HALF_ERASED) from error
+        finally:
+            # Done or not: what could not be done now is tried again with the cleaning up.
+            self._due.set()
+
+    async def _carry_out(self, session_id: str, note: Note) -> None:
+        self._log.erased.under_way.add(session_id)
+        try:
+            await self._end_launches(note)
+            await self._end_shared(note)
+            await self._store.erase(session_id, self._log.generation)
+            self._log.forget(session_id)
+            await self._workspaces.erase(session_id, note.workdir)
+            removed = await asyncio.to_thread(self._remove_files, session_id, note)
+            self._log.quarantine.forget(session_id)
+            self._log.quarantine.forget_launches(removed)
+            await self._store.put_document(ERASING, session_id, None)
+        finally:
+            self._log.erased.under_way.discard(session_id)
+        now = self._log.steady()
+        self._first_at = self._first_at or now
+        self._last_at = now
+
+    async def _launches(self, session_id: str) -> tuple[list[str], list[str]]:
+        """The launches that are its own, and those in which others are too. A process that several share keeps what it
+        was told by a session that has left it, so the log is asked for all in which this one ever was."""
+        rows = await self._store.launches()
+        own = {row.launch_id for row in rows if row.session_id == session_id}
+        others = {row.launch_id for row in rows if row.session_id != session_id}
+        kept = others | {damage.id for damage in self._log.quarantine.all() if damage.kind == "launch"}
+        ever = await self._ever_launched(session_id) if kept else set()
+        return sorted(own - others), sorted((own | ever) & kept)
+
+    async def _ever_launched(self, session_id: str) -> set[str]:
+        found = set()
+        try:
+            async for batch in batches(self._store, session_id, 0):
+                events = [ev.decode(row.body) for row in batch if row.type == LAUNCHED]
+                found |= {event.launch_id for event in events if isinstance(event, ev.AgentLaunched)}
+        except (StoreDamaged, *UNREADABLE) as error:
+            logger.warning("which processes session %s has used can't be read: %s", session_id, error)
+        return found
+
+    # A process that serves others too --------------------------------------------------------------------------------
+
+    async def _end_shared(self, note: Note) -> None:
+        """Have it ended as soon as it can be: its files hold what was said. Written down, for the next server."""
+        for launch_id in note.shared:
+            await self._store.put_document(ENDING, launch_id, b"true")
+            self._host.sharing.ending.add(launch_id)
+
+    async def _recall_ending(self) -> None:
+        for launch_id in await self._store.documents(ENDING):
+            if (self._host.launches_root / launch_id).exists():
+                self._host.sharing.ending.add(launch_id)
+            else:
+                removed = await asyncio.to_thread(self._log.quarantine.erase, None, [launch_id])
+                self._log.quarantine.forget_launches(removed)
+                await self._store.put_document(ENDING, launch_id, None)
+                self._host.sharing.ending.discard(launch_id)
+
+    async def _wait_for_shared(self, launch_ids: Sequence[str]) -> None:
+        """Until these are gone, unless another session works there: then the clocks have them end after its turn."""
+        host, settings = self._host, self._host.settings
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(settings.eof_grace_s + settings.term_grace_s + RETIRE_EXTRA_S):
+                for runner in list(host.runners.values()):
+                    await host.vacate(runner)
+                while self._are_left(launch_ids) and not self._are_busy(launch_ids):  # noqa: ASYNC110  a folder
+                    await asyncio.sleep(LOOK_S)
+
+    def _are_left(self, launch_ids: Sequence[str]) -> bool:
+        return any((self._host.launches_root / launch_id).exists() for launch_id in launch_ids)
+
+    def _are_busy(self, launch_ids: Sequence[str]) -> bool:
+        """Whether a session needs one of these."""
+        inside = [
+            one for one in self._host.runners.values() if one.attachment and one.attachment.launch_id in launch_ids
+        ]
+        states = [runner.journal.state for runner in inside]
+        return any(state.attached is not None and not can_be_suspended(state) for state in states)
+
+    async def _end_launches(self, note: Note) -> None:
+        if not note.launches:
+            return
+        await processes.end_marked(note.launches, END_GRACE_S)
+        for launch_id in note.launches:
+            launch = Launch.find(self._host.launches_root, launch_id)
+            if launch is not None:
+                launch.kill_keeper()
+                if await launch.wait_gone(END_GRACE_S):
+                    await launch.forget()
+
+    def _remove_files(self, session_id: str, note: Note) -> set[str]:
+        """Which launches that were set aside are gone with it."""
+        self._host.enclosures.erase(session_id)
+        removed = self._log.quarantine.erase(session_id, note.shared)
+        for native in note.natives:
+            # Of other agents nothing lies there: what they keep is their own.
+            if _NATIVE.fullmatch(native):
+                for pattern in _REMEMBERED:
+                    for path in self._rehearsal.glob(pattern.format(native)):
+                        _remove(path)
+        return removed
+
+    # What is left in the database's files ----------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Nothing that was erased stays behind, if that can be done now; else the next server does it."""
+        await self.let_go()
+        with contextlib.suppress(StoreError):
+            await self._store.scrub(whole=True)
+
+    async def let_go(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        """First what holds up nobody, soon; the rest when no turn runs, or after having waited for that."""
+        self._due.set()  # what an earlier server has erased may still be there
+        waiting_since: float | None = None
+        while True:
+            if waiting_since is None:
+                await self._due.wait()
+            if self._due.is_set():
+                await self._settled()
+                self._due.clear()
+                self._first_at = None
+                while not await self._completed():  # noqa: ASYNC110  a disk tells nobody when it has room
+                    await asyncio.sleep(RETRY_S)
+                await self._scrub(whole=False)
+                waiting_since = waiting_since or self._log.steady()
+            elif self._is_quiet() or self._log.steady() - (waiting_since or 0.0) >= QUIET_MOST_S:
+                again_s = await self._scrub(whole=True)
+                waiting_since = self._log.steady() if again_s else None
+                await asyncio.sleep(again_s)
+            else:
+                await asyncio.sleep(QUIET_LOOK_S)
+
+    async def _completed(self) -> bool:
+        try:
+            await self.complete()
+        except StoreError as error:
+            logger.warning("a session is only half erased; this is tried again: %s", error)
+            return False
+        return True
+
+    async def _settled(self) -> None:
+        while True:
+            now = self._log.steady()
+            ready_at = min(self._last_at + SETTLE_S, (self._first_at or now) + SETTLE_MOST_S)
+            if now >= ready_at:
+                return
+            await asyncio.sleep(ready_at - now)
+
+    async def _scrub(self, *, whole: bool) -> float:
+        """After how long to try again; 0 if all is done."""
+        try:
+            return 0.0 if await self._store.scrub(whole=whole) else RETRY_S
+        except StoreError as error:
+            logger.warning("what was erased is still in the database's files; this is tried again: %s", error)
+            return SCRUB_RETRY_S
+
+    def _is_quiet(self) -> bool:
+        return not any(runner.journal.state.working for runner in self._host.runners.values())
+
+
+def _remove(path: Path) -> None:
+    """And its folder, if that was the last one of a working directory."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+        path.parent.rmdir()

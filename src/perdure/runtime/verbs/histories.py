@@ -1,0 +1,272 @@
+"""The verbs about what was said: edit, rewind, retry, fork, plan, and reading it as a transcript or as it was logged.
+
+Above: surfaces, through the sessions. Below: the log and the host; core/history.py decides. A change is made for the
+history as it was when the request came: if another one was quicker, it is refused and nothing is done.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core.errors import Refused
+from perdure.core.history import Gathered, take_over
+from perdure.core.scope import missing, turns_of
+from perdure.core.session import busy, create
+from perdure.core.state import Session, chosen_by_agent
+from perdure.core.transcript import History, markdown, markdown_title
+from perdure.core.turns import plan_turn
+from perdure.core.view import public_turn
+from perdure.runtime.log.documents import LogPieces, TurnPieces
+from perdure.runtime.log.log import Journal
+from perdure.runtime.log.reading import of_turns
+from perdure.runtime.verbs.outgoing import Outgoing
+
+if TYPE_CHECKING:
+    from perdure.runtime.verbs.sessions import Sessions
+
+
+AT_ONCE_S = 0.1
+"""Changes that come within this time can't have been made in sight of each other: all but the first are refused."""
+
+
+class _Row(msgspec.Struct):
+    """What is looked up in a turn's record."""
+
+    turn: int
+    message_id: str
+    agent: str
+
+
+_row = msgspec.json.Decoder(_Row)
+
+
+class Histories:
+    def __init__(self, sessions: "Sessions") -> None:
+        self._sessions = sessions
+        self._host = sessions.host
+        self._log = sessions.log
+        self._changing: set[str] = set()
+
+    # Changing ------------------------------------------------------------------------------------------------------
+
+    async def edit(self, session_id: str, message_id: str, text: str, revision: int | None = None) -> dict[str, Any]:
+        """Another text for a message of the visible history."""
+        self._sessions.check_size(Outgoing(text=text))
+        async with self._alone(session_id, revision) as (journal, seen):
+            rows = await self._rows(journal)
+            turn = next((row.turn for row in rows if row.message_id == message_id), None)
+            if turn is None:
+                raise Refused("not_found", f"There is no message {message_id} in the visible history.")
+            command = cmd.EditMessage(turn=turn, message_id=message_id, text=text, revision=seen)
+            await self._sessions.do(session_id, command)
+        return await self._sessions.get(session_id)
+
+    async def rewind(self, session_id: str, turn: int, revision: int | None = None) -> dict[str, Any]:
+        """Drop this turn and all after it from the visible history."""
+        async with self._alone(session_id, revision) as (_, seen):
+            await self._sessions.do(session_id, cmd.Rewind(turn=turn, revision=seen))
+        return await self._sessions.get(session_id)
+
+    async def retry(
+        self,
+        session_id: str,
+        turn: int,
+        *,
+        text: str | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        revision: int | None = None,
+    ) -> dict[str, Any]:
+        """Drop this turn and all after it, and send its message again, or another one in its place."""
+        if text is not None:
+            self._sessions.check_size(Outgoing(text=text))
+        if message_id is not None and (earlier := await self._sessions.replayed(session_id, message_id, text)):
+            if earlier.get("turn") == turn:
+                raise Refused(
+                    "conflict", "This message_id is the one of the turn itself. Use a new one.", fields=["message_id"]
+                )
+            return earlier
+        async with self._alone(session_id, revision) as (journal, seen):
+            row = next((row for row in await self._rows(journal) if row.turn == turn), None)
+            if row is None:
+                raise Refused("not_found", f"There is no turn {turn} in the visible history.")
+            said = await self._message(journal, turn)
+            if text is None and said.get("origin") == "agent":
+                raise Refused("invalid", f"Turn {turn} was begun by its agent: give the text that is to be sent.")
+            message = Outgoing(
+                text=said["text"] if text is None else text,
+                message_id=message_id,
+                agent=agent or row.agent,
+                fresh=True,
+                attachments=tuple(said["attachments"]),
+            )
+            return await self._sessions.submit(journal, message, retry=cmd.Rewind(turn=turn, revision=seen))
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, session_id: str, revision: int | None) -> AsyncIterator[tuple[Journal, int]]:
+        """One change at a time, made for the history as it was when it came, or as its sender says that it was."""
+        if session_id in self._changing:
+            raise Refused(
+                "conflict", "Somebody else is changing the history at this moment. Look at it again, and try again."
+            )
+        self._changing.add(session_id)
+        try:
+            journal = await self._log.open(session_id)
+            if journal.state.working:
+                raise busy(journal.state)
+            seen = journal.state.revision if revision is None else revision
+            if revision is None:
+                await asyncio.sleep(AT_ONCE_S)
+            yield journal, seen
+        finally:
+            self._changing.discard(session_id)
+
+    async def fork(self, session_id: str, turn: int | None = None, agent: str | None = None) -> dict[str, Any]:
+        """A new session that begins with this one's history, up to and with `turn`. Nothing of an agent's own session
+        goes with it."""
+        journal = await self._log.open(session_id)
+        state = journal.state
+        if agent is not None:
+            self._sessions.agents.settings(agent)
+        done = [number for number in turns_of(state.visible) if not (state.working and number == state.last_turn)]
+        if turn is not None and turn not in done:
+            if state.working and turn == state.last_turn:
+                raise busy(state)
+            raise Refused("not_found", f"There is no turn {turn} in the visible history.")
+        wanted = {number for number in done if turn is None or number <= turn}
+        events = await self._events(session_id, wanted, journal.last_seq)
+        chosen = chosen_by_agent(state)
+        own = chosen.pop(agent or state.agent, {})
+        command = cmd.CreateSession(
+            session_id=self._sessions.new_session_id(),
+            project=state.project,
+            agent=agent or state.agent,
+            workdir=state.workdir,
+            labels=tuple(state.labels),
+            limits=state.limits,
+            model=own.get("model"),
+            mode=own.get("mode"),
+            config=own.get("config", {}),
+            choices=chosen,
+            forked_from={"session_id": session_id, "turn": max(wanted, default=None)},
+            permissions=tuple(state.permissions),
+        )
+        decision = create(command, self._host.world(state))
+        # An agent's title is of its own session, and may be about turns that are left behind.
+        if title := state.message_title if state.title_by == "agent" else state.title:
+            decision.emit(ev.Title(title=title, by="person" if state.title_by == "person" else "message"))
+        enclosures = self._host.enclosures
+        try:
+            for event in events:
+                if isinstance(event, ev.UserMessage):
+                    event.attachments = enclosures.copy(session_id, command.session_id, event.attachments)
+            # In a thread: it may be long, and others go on meanwhile.
+            await asyncio.to_thread(take_over, decision, events, wanted)
+            made = await self._log.create(decision)
+        except BaseException:
+            enclosures.erase(command.session_id)
+            raise
+        return await self._sessions.get(made.state.id)
+
+    async def _rows(self, journal: Journal) -> list[_Row]:
+        return [_row.decode(row.public) for row in await self._log.store.read_turns(journal.state.id)]
+
+    async def _message(self, journal: Journal, turn: int) -> dict[str, Any]:
+        if journal.view.turn == turn and journal.view.message is not None:
+            return journal.view.message
+        view = await self._log.view_of(journal.state.id, turn, journal.last_seq)
+        if view.message is None:
+            raise Refused("not_found", f"Turn {turn} has no message that could be sent again.")
+        return view.message
+
+    async def _events(self, session_id: str, turns: set[int], upto: int) -> list[ev.Event]:
+        found = Gathered()
+        if turns:
+            async for batch in of_turns(self._log.store, session_id, min(turns), max(turns), upto):
+                found.add(ev.decode(row.body) for row in batch if row.turn in turns)
+        return found.all()
+
+    # Looking -------------------------------------------------------------------------------------------------------
+
+    async def plan(self, session_id: str, agent: str | None = None, fresh: bool = False) -> dict[str, Any]:
+        """What the next turn would do, and why, without doing it."""
+        journal = await self._log.open(session_id)
+        agent = agent or journal.state.agent
+        _check_idle(journal.state)
+        self._sessions.agents.settings(agent)
+        # What is not known of its program is asked first, as the turn would. One that can't be started is planned too.
+        with contextlib.suppress(Refused):
+            await self._sessions.agents.ready(agent)
+        state = journal.state
+        _check_idle(state)
+        world = self._host.world(state)
+        plan = plan_turn(state, agent, fresh, world)
+        untold = missing(state.visible, agent, world.scope, plan.seen)
+        prompt = await self._host.orders(journal).composed(agent, plan.context, untold, "")
+        return {
+            "agent": agent,
+            "context": plan.context,
+            "reason": plan.reason,
+            "guards": plan.guards,
+            "native_session_id": plan.native_session_id,
+            "scope": world.scope,
+            "turns_told": untold,
+            "digested": list(prompt.told.digested),
+            "left_out": list(prompt.told.left_out),
+            "tokens": prompt.told.tokens,
+            "bytes": len(prompt.text.encode("utf-8", "surrogatepass")),
+        }
+
+    async def transcript(
+        self, session_id: str, from_turn: int = 1, *, to_turn: int | None = None, rewound: bool = False
+    ) -> TurnPieces:
+        """The turns as they look, as JSON, some at a time; with `rewound` also those that are no longer visible, marked
+        as such. `seq` is the last event that they were made of."""
+        journal = await self._log.open(session_id)
+        # All as it is at one moment: whoever changes this revision has seen these words.
+        state, seq = journal.state, journal.last_seq
+        last = state.last_turn if to_turn is None else min(to_turn, state.last_turn)
+        found = await self._log.store.read_turns(session_id, from_turn=from_turn, hidden=rewound)
+        rows = {row.turn: row for row in found if row.turn <= last}
+        current = public_turn(state.turn) if state.turn is not None else None
+        about = {"session_id": session_id, "title": state.title, "revision": state.revision, "seq": seq}
+
+        def entry(turn: int, history: History) -> bytes:
+            public: dict[str, Any] = msgspec.json.decode(rows[turn].public)
+            if current is not None and turn == current["turn"]:
+                # The running turn's figures are newer in memory than in its row.
+                public = current
+            view = history.views.get(turn)
+            shown = {**public, "message": view.message if view else None, "parts": view.show() if view else []}
+            return msgspec.json.encode({**shown, "rewound": not rows[turn].visible} if rewound else shown)
+
+        begin = msgspec.json.encode(about)[:-1] + b',"turns":['
+        return TurnPieces(self._log, session_id, seq, list(rows), entry, begin=begin, between=b",", end=b"]}")
+
+    async def transcript_markdown(self, session_id: str, from_turn: int = 1) -> TurnPieces:
+        journal = await self._log.open(session_id)
+        state, seq = journal.state, journal.last_seq
+        wanted = [number for number in turns_of(state.visible) if number >= from_turn]
+
+        def entry(turn: int, history: History) -> bytes:
+            return markdown(history, turn).encode("utf-8", "replace")
+
+        title = markdown_title(state.title).encode("utf-8", "replace")
+        return TurnPieces(self._log, session_id, seq, wanted, entry, begin=title)
+
+    async def lines(self, session_id: str, after: int, limit: int) -> LogPieces:
+        """The events after this position as they are stored, a line each."""
+        await self._log.open(session_id)
+        return LogPieces(self._log, session_id, after, limit)
+
+
+def _check_idle(state: Session) -> None:
+    if state.phase == "ended":
+        raise Refused("session_ended", f"The session has ended ({state.status}). Start a new one.", state="ended")
+    if state.working:
+        raise busy(state)

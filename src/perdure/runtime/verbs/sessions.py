@@ -1,0 +1,438 @@
+"""The verbs that every surface calls: HTTP, command line, and later MCP and ACP. Nothing else starts or changes things.
+
+Above: surfaces. Below: the log, the host, agents and projects. Each verb checks what a person may have got wrong, asks
+the machine, and returns plain values.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import state as st
+from perdure.core.decision import Decision
+from perdure.core.errors import UNREADABLE, Conflict, Refused, StoreError, StoreFull
+from perdure.core.permissions import Rule
+from perdure.core.session import create, decide
+from perdure.core.view import public_prompt, public_queue, public_session, public_turn
+from perdure.runtime.keeping import processes
+from perdure.runtime.log.log import Journal, digest
+from perdure.runtime.log.reading import READ_BYTES
+from perdure.runtime.log.records import last_line, waiting_for
+from perdure.runtime.running.host import Host
+from perdure.runtime.verbs import listing, spending
+from perdure.runtime.verbs.configuring import Configuring
+from perdure.runtime.verbs.eraser import Eraser
+from perdure.runtime.verbs.filters import checked
+from perdure.runtime.verbs.histories import Histories
+from perdure.runtime.verbs.imports import Import, Imports
+from perdure.runtime.verbs.outgoing import Outgoing, Slip, resubmission, submission
+from perdure.runtime.verbs.vitals import vitals
+from perdure.runtime.verbs.waiting import until, warmed_up
+from perdure.runtime.verbs.workspaces import Workspaces
+from perdure.stores.base import Found, Query, Receipt, Store, Stored
+
+__all__ = ["Import", "Opening", "Outgoing", "Query", "Sessions", "Store", "Stored", "new_id", "until", "warmed_up"]
+
+MAX_TITLE_CHARS = 500
+WAITS_FOR_ROOM = "The disk is full, or nearly so. The agent waits, and goes on when there is room."
+DISK_IS_FULL = "The disk is full. Make room and try again; nothing was kept."
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new session is made from."""
+
+    project: str | None = None
+    workdir: str | None = None
+    agent: str | None = None
+    title: str = ""
+    model: str | None = None
+    mode: str | None = None
+    labels: tuple[str, ...] = ()
+    limits: dict[str, Any] = {}
+    parent: str | None = None
+    """The session that starts this one. It says where it belongs and nothing else: each ends and is erased alone."""
+    permissions: tuple[Rule, ...] = ()
+    single_shot: bool = False
+    warm: bool = False
+    """Start its agent at once, if it can be kept until the first message."""
+
+
+class Sessions:
+    def __init__(self, host: Host, workspaces: Path) -> None:
+        self._since = host.log.now()
+        self.host = host
+        self.log = host.log
+        self.agents = host.agents
+        self.projects = host.projects
+        self.workspaces = Workspaces(workspaces, self.log.store, self.projects)
+        self.eraser = Eraser(host, self.workspaces, workspaces.parent)
+        self.histories = Histories(self)
+        self.imports = Imports(self)
+        self.configuring = Configuring(self)
+
+    # Making and finding ------------------------------------------------------------------------------------------
+
+    async def exists(self, session_id: str) -> bool:
+        return session_id in self.log.journals or await self.log.store.load(session_id) is not None
+
+    async def create(
+        self, opening: Opening, message: Outgoing | None = None, *, session_id: str | None = None
+    ) -> tuple[Journal, dict[str, Any]]:
+        """A new session, and with a message its first turn: the session, and what the sender is told. Both are kept
+        together, or neither is."""
+        if message is not None:
+            self.check_size(message)
+        if session_id is not None:
+            await self.eraser.check_free(session_id)
+        if opening.parent is not None and not await self.exists(opening.parent):
+            raise Refused("not_found", f"There is no session {opening.parent} to be the parent. Leave parent out.")
+        project, given, agent = self.place(opening.project, opening.workdir, opening.agent)
+        await self.agents.ready(agent)
+        if message is not None and message.agent is not None and message.agent != agent:
+            await self.agents.ready(message.agent)
+        session_id = session_id or new_id("s")
+        workdir = self.workspaces.path(given, session_id)
+        command = cmd.CreateSession(
+            session_id=session_id,
+            project=project,
+            agent=agent,
+            workdir=workdir,
+            title=opening.title,
+            labels=opening.labels,
+            limits=opening.limits,
+            model=opening.model,
+            mode=opening.mode,
+            parent=opening.parent,
+            permissions=opening.permissions,
+            single_shot=opening.single_shot,
+        )
+        made = False
+        try:
+            async with self.host.slots.taken(session_id, project, workdir, turn=message is not None) as free:
+                made = given is None and self.workspaces.make(session_id)
+                journal, answer = await self.log.shielded(self._begin(command, message))
+                if message is None and free:
+                    self.host.prewarm(journal, asked=opening.warm)
+                return journal, answer
+        except (Refused, StoreError) as error:
+            if made:
+                self.workspaces.take_back(session_id)
+            if isinstance(error, StoreFull):
+                raise Refused("unavailable", DISK_IS_FULL) from error
+            raise
+
+    async def _begin(self, command: cmd.CreateSession, message: Outgoing | None) -> tuple[Journal, dict[str, Any]]:
+        decision = create(command, self.host.world(_unborn(command)))
+        if message is None:
+            return await self.log.create(decision), {}
+        message_id = message.message_id or new_id("m")
+        slip = Slip(message, message_id)
+        async with self._enclosed(command.session_id, message) as enclosed:
+            first = decide(decision.state, submission(enclosed, message_id), self.host.world(decision.state))
+            first.events[:0] = decision.events
+            journal = await self.log.create(first, receipt=slip.receipt)
+        self.host.ensure_runner(journal)
+        return journal, slip.answer
+
+    @contextlib.asynccontextmanager
+    async def _enclosed(self, session_id: str, message: Outgoing, *, again: bool = False) -> AsyncIterator[Outgoing]:
+        """The message with its files kept; they are gone again if it is not taken. `again`: they are kept already."""
+        if again or not message.attachments:
+            yield message
+            return
+        enclosures = self.host.enclosures
+        kept = await asyncio.to_thread(enclosures.keep, session_id, message.attachments)
+        try:
+            yield msgspec.structs.replace(message, attachments=kept)
+        except Exception:
+            # Not if the caller is gone: the message may be taken without it.
+            enclosures.take_back(session_id, kept)
+            raise
+
+    def place(self, given: str | None, workdir: str | None, agent: str | None) -> tuple[str | None, str | None, str]:
+        """The project, the directory and the agent that are meant."""
+        project = None
+        if given is not None:
+            project, settings = self.projects.find(given)
+            workdir, agent = self.workspaces.of_project(workdir, settings.path), agent or settings.agent
+        agent = agent or self.agents.default()
+        self.agents.settings(agent)
+        return project, workdir, agent
+
+    async def get(self, session_id: str) -> dict[str, Any]:
+        journal = await self.log.open(session_id)
+        rows = await self.log.store.read_turns(session_id)
+        shown = public_session(journal.state, journal.last_seq)
+        # A long session has many turns: their JSON is passed on as it is kept.
+        turns: list[Any] = [msgspec.json.decode(row.public, type=msgspec.Raw) for row in rows]
+        current = journal.state.turn
+        if current is not None and rows and rows[-1].turn == current.turn:
+            turns[-1] = public_turn(current)
+        shown["turns"] = turns
+        return shown
+
+    async def search(self, query: Query) -> tuple[list[dict[str, Any]], str | None]:
+        page = await self.log.store.list_sessions(checked(query))
+        shown = []
+        for found in page.found:
+            entry = await self._listed(found)
+            if entry is None:
+                continue
+            if found.snippet is not None:
+                entry.update(snippet=found.snippet, snippet_turn=found.snippet_turn)
+            shown.append(entry)
+        return shown, page.next_cursor
+
+    async def _listed(self, found: Found) -> dict[str, Any] | None:
+        """A session as lists show it; made again where what was kept of it for lists is damaged."""
+        if found.session_id in self.log.erased.under_way:
+            return None
+        try:
+            return msgspec.json.decode(found.public, type=dict[str, Any])
+        except UNREADABLE:
+            journal = await self.host.readable(found)
+        if journal is None:
+            return None
+        beside = {"last_line": last_line(journal.view, ()), "waiting_for": waiting_for(journal.state)}
+        return {**public_session(journal.state, journal.last_seq), **beside}
+
+    async def usage(self, group_by: str, named: dict[str, str]) -> dict[str, Any]:
+        return await spending.usage(self.log.store, group_by, named)
+
+    async def active_in(self, project: str) -> str | None:
+        """The session of a project that was used last and has not ended."""
+        page = await self.log.store.list_sessions(Query(project=project, status="running", limit=1))
+        return page.found[0].session_id if page.found else None
+
+    # Messages ------------------------------------------------------------------------------------------------------
+
+    async def send(self, session_id: str, message: Outgoing) -> dict[str, Any]:
+        self.check_size(message)
+        journal = await self.log.open(session_id)
+        return await self.submit(journal, message)
+
+    async def submit(self, journal: Journal, message: Outgoing, *, retry: cmd.Rewind | None = None) -> dict[str, Any]:
+        """Send it; with `retry`, in the place of the turns from there on."""
+        session_id = journal.state.id
+        message_id = message.message_id or new_id("m")
+        if message.message_id is not None:
+            earlier = await self.log.store.find_receipt(session_id, message_id)
+            if earlier is not None:
+                return self._replay(earlier, message)
+        if message.agent is not None:
+            self.agents.settings(message.agent)
+        room: contextlib.AbstractAsyncContextManager[Any] = contextlib.nullcontext()
+        if journal.state.phase == "idle":
+            await self.agents.ready(message.agent or journal.state.agent)
+            room = self.host.slots.taken(session_id, journal.state.project, journal.state.workdir)
+        slip = Slip(message, message_id)
+        try:
+            async with room, self._enclosed(session_id, message, again=retry is not None) as enclosed:
+                command: cmd.Command = submission(enclosed, message_id)
+                if retry is not None:
+                    command = resubmission(enclosed, message_id, retry)
+                await self.host.record(journal, command, slip.receipt)
+        except StoreFull as error:
+            raise Refused("unavailable", "The disk is full. Make room and send it again; it was not taken.") from error
+        except (Refused, Conflict):
+            # The same message may have been taken while this one was on its way.
+            earlier = await self.log.store.find_receipt(session_id, message_id)
+            if earlier is None:
+                raise
+            return self._replay(earlier, message)
+        return slip.answer
+
+    async def replayed(self, session_id: str, message_id: str, text: str | None) -> dict[str, Any] | None:
+        """What the sender of this message was told before, if it was taken already."""
+        earlier = await self.log.store.find_receipt(session_id, message_id)
+        if earlier is None:
+            return None
+        answer: dict[str, Any] = msgspec.json.decode(earlier.answer)
+        return answer if text is None else self._replay(earlier, Outgoing(text=text))
+
+    @staticmethod
+    def new_session_id() -> str:
+        return new_id("s")
+
+    @staticmethod
+    def _replay(earlier: Receipt, message: Outgoing) -> dict[str, Any]:
+        if earlier.digest != digest(message.text):
+            raise Refused(
+                "conflict", "This message_id was used for another text. Use a new one.", fields=["message_id"]
+            )
+        answer: dict[str, Any] = msgspec.json.decode(earlier.answer)
+        return answer
+
+    def check_size(self, message: Outgoing) -> None:
+        if not message.text.strip():
+            raise Refused("invalid", "text must not be empty.")
+        limit = self.host.settings.max_message_bytes
+        size = len(message.text.encode("utf-8", "surrogatepass"))
+        # Files inside of it are counted on their own.
+        named = [{name: value for name, value in each.items() if name != "data"} for each in message.attachments]
+        size += len(msgspec.json.encode(named)) if named else 0
+        if size > limit:
+            raise Refused("too_large", f"The message is larger than max_message_bytes ({limit}). Send a file instead.")
+
+    async def queue(self, session_id: str) -> list[dict[str, Any]]:
+        journal = await self.log.open(session_id)
+        return public_queue(journal.state)
+
+    async def edit_queued(self, session_id: str, message_id: str, text: str) -> None:
+        """Another text for a message that waits. A repeat of the send that queued it still gets its first answer."""
+        self.check_size(Outgoing(text=text))
+        await self.do(session_id, cmd.EditQueuedMessage(message_id, text))
+
+    async def unqueue(self, session_id: str, message_id: str) -> None:
+        journal = await self.log.open(session_id)
+        waiting = [queued for queued in journal.state.queue if queued.message_id == message_id]
+        await self.do(session_id, cmd.UnqueueMessage(message_id))
+        for queued in waiting:
+            self.host.enclosures.take_back(session_id, tuple(queued.attachments))
+
+    # Ending --------------------------------------------------------------------------------------------------------
+
+    async def abort(self, session_id: str) -> dict[str, Any]:
+        journal = await self.do(session_id, cmd.AbortTurn())
+        return {
+            "session_id": session_id,
+            "turn": journal.state.turn.turn if journal.state.turn else None,
+            "state": journal.state.state,
+        }
+
+    async def end(self, session_id: str, status: Literal["completed", "stopped"], reason: str) -> dict[str, Any]:
+        """Stop or close. Ending twice is harmless."""
+        await self._end(session_id, cmd.EndSession(status, reason))
+        return await self.get(session_id)
+
+    async def _end(self, session_id: str, command: cmd.EndSession) -> None:
+        journal = await self.log.open(session_id)
+        if journal.state.phase != "ended":
+            try:
+                await self.do(session_id, command)
+            except Refused as refusal:
+                if refusal.code != "session_ended":
+                    raise
+
+    async def erase(self, session_id: str) -> None:
+        """Close, then forget everything. One that is damaged can't be closed, and is forgotten as it is."""
+        if session_id in self.log.quarantine:
+            await self.log.shielded(self.eraser.erase(session_id, str(self.workspaces.of(session_id))))
+            return
+        await self._end(session_id, cmd.EndSession("completed", "purged"))
+        journal = await self.log.open(session_id)
+        await self.host.let_go(session_id)
+        for viewer in list(journal.viewers):
+            viewer.wake()
+        await self.log.shielded(self.eraser.erase(session_id, journal.state.workdir))
+
+    # Prompts and settings --------------------------------------------------------------------------------------------
+
+    async def prompts(self, session_id: str) -> list[dict[str, Any]]:
+        journal = await self.log.open(session_id)
+        return [public_prompt(prompt) for prompt in journal.state.prompts.values()]
+
+    async def answer(self, session_id: str, command: cmd.AnswerPrompt) -> dict[str, Any]:
+        decision = await self._record(await self.log.open(session_id), command)
+        resolved = next(event for event in decision.events if isinstance(event, ev.PromptResolved))
+        return {
+            "prompt_id": resolved.prompt_id,
+            "by": resolved.by,
+            "outcome": resolved.outcome,
+            "delivered": resolved.delivered,
+        }
+
+    async def configure(self, session_id: str, config_id: str, value: Any) -> dict[str, Any]:
+        return await self.configuring.set(session_id, config_id, value)
+
+    async def update(self, session_id: str, command: cmd.UpdateSession) -> dict[str, Any]:
+        if command.title is not None and len(command.title) > MAX_TITLE_CHARS:
+            raise Refused("invalid", f"title must have at most {MAX_TITLE_CHARS} characters.", fields=["title"])
+        await self.do(session_id, command)
+        return await self.get(session_id)
+
+    async def _record(self, journal: Journal, command: cmd.Command) -> Decision:
+        try:
+            return await self.host.record(journal, command)
+        except StoreFull as error:
+            raise Refused("unavailable", DISK_IS_FULL) from error
+
+    async def do(self, session_id: str, command: cmd.Command) -> Journal:
+        journal = await self.log.open(session_id)
+        await self._record(journal, command)
+        return journal
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    async def read(self, session_id: str, after: int, limit: int) -> list[Stored]:
+        """At least one event, if there is any: fewer than `limit` where they are large."""
+        await self.log.open(session_id)
+        return await self.log.store.read(session_id, after, limit=limit, max_bytes=READ_BYTES)
+
+    async def files(self, session_id: str, wanted: str, limit: int) -> list[str]:
+        """Files in the session's working directory whose paths hold these letters."""
+        journal = await self.log.open(session_id)
+        return await asyncio.to_thread(listing.files, journal.state.workdir, wanted, limit)
+
+    async def vitals(self) -> dict[str, Any]:
+        return await vitals(self.host, self._since)
+
+    async def explain(self, session_id: str) -> dict[str, Any]:
+        """Why the session is in this state, and what will happen next if nobody does anything."""
+        journal = await self.log.open(session_id)
+        state = journal.state
+        rows = await self.log.store.read(session_id, max(0, journal.last_seq - 1), limit=1)
+        pid = state.attached.pid if state.attached else None
+        timers = self.host.clocks.left(journal)
+        return {
+            "session_id": session_id,
+            "state": state.state,
+            "status": state.status,
+            "why": WAITS_FOR_ROOM if state.working and self.host.is_disk_full else why(state),
+            "last_event": {"seq": rows[-1].seq, "type": rows[-1].type, **_when(rows[-1])} if rows else None,
+            "quiet_for_s": round(self.log.steady() - journal.last_event_s, 1),
+            "processes": [msgspec.to_builtins(process) for process in processes.describe_tree(pid)] if pid else [],
+            "open_tools": state.turn.open_tools if state.turn and state.working else [],
+            "prompts": [public_prompt(prompt) for prompt in state.prompts.values()],
+            "queue_length": len(state.queue),
+            "next_timer": timers[0] if timers else None,
+            "timers": timers,
+        }
+
+
+def why(state: st.Session) -> str:
+    """One sentence for a person."""
+    if state.phase == "ended":
+        return f"It ended as {state.status}."
+    if state.prompts:
+        return f"It waits for a person to answer {len(state.prompts)} prompt{'s' if len(state.prompts) > 1 else ''}."
+    if state.phase == "aborting":
+        return f"Its turn is being stopped ({state.abort_reason})."
+    if state.phase == "working":
+        if state.attached is None or not state.attached.opened:
+            return "Its agent is being started."
+        return "Its turn runs a tool." if state.turn and state.turn.open_tools else "Its turn is running."
+    return "It waits for a message; its agent is " + ("ready." if state.attached else "not running and starts with it.")
+
+
+def new_id(kind: str) -> str:
+    """Sorts by time, and can't be guessed."""
+    return f"{kind}_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
+
+
+def _when(row: Stored) -> dict[str, Any]:
+    return {"at": ev.decode(row.body).at}
+
+
+def _unborn(command: cmd.CreateSession) -> st.Session:
+    return st.Session(
+        id=command.session_id, project=command.project, agent=command.agent, workdir=command.workdir, created_at=""
+    )
