@@ -17,6 +17,7 @@ from perdure.stores.base import (
     Checkpoint,
     Draft,
     Found,
+    Kept,
     Listed,
     Phrase,
     Query,
@@ -109,6 +110,9 @@ class Owner:
         self.generation = generation
 
     async def append(self, session_id: str, *events: Draft, expect: int | None = None, **fields: Any) -> int:
+        return (await self.keep(session_id, *events, expect=expect, **fields)).first
+
+    async def keep(self, session_id: str, *events: Draft, expect: int | None = None, **fields: Any) -> Kept:
         step = Append(session_id=session_id, generation=self.generation, expect=expect, events=list(events), **fields)
         async with asyncio.timeout(WAIT_S):
             return await self.store.append(step)
@@ -516,7 +520,7 @@ class StoreSuite:
         await owner.append("s00", listed=listed(last_active_at="2026-02-01T00:00:00Z", public=b'{"x":1}'))
         assert len(await owner.found(limit=10**30)) == len(names)
         page = await owner.store.list_sessions(Query(limit=1))
-        assert page.found == [Found("s00", b'{"x":1}')]
+        assert page.found == [Found("s00", b'{"x":1}', last_seq=1)]
 
     async def test_a_page_that_ends_exactly_has_no_cursor(self, owner: Owner) -> None:
         await owner.create("s")

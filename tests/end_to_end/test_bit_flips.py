@@ -120,7 +120,7 @@ async def look(server: Server) -> None:
         with contextlib.suppress(Refused, StoreError, *UNREADABLE):
             await sessions.get(str(entry["id"]))
             await sessions.read(str(entry["id"]), 0, 1000)
-            await sessions.host.history(str(entry["id"]))
+            await sessions.log.history(str(entry["id"]))
 
 
 async def work(server: Server, sessions: list[str]) -> None:
@@ -200,9 +200,11 @@ def set_value(data: Path, table: str, column: str, value: str) -> bool:
 async def test_a_server_starts_whatever_is_in_the_first_row_of_a_table_and_other_sessions_go_on(
     sample: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest, part: int
 ) -> None:
-    cases = [(table, column, value) for table, column in columns(sample) for value in HOSTILE]
+    # In a copy: SQLite removes the write-ahead log of a database when the last one closes it, and others need it.
+    shutil.copytree(sample, tmp_path / "looked at")
+    cases = [(table, column, value) for table, column in columns(tmp_path / "looked at") for value in HOSTILE]
     assert {"sessions", "events", "turns", "launches", "documents", "meta"} <= {table for table, _, _ in cases}
-    with closing(sqlite3.connect(sample / "perdure.db")) as database:
+    with closing(sqlite3.connect(tmp_path / "looked at" / "perdure.db")) as database:
         sessions = [session for (session,) in database.execute("SELECT session_id FROM sessions")]
     # There are about 500, and each needs a server and an agent: all of them with --slow.
     usual = len(cases) if request.config.getoption("--slow") else 250

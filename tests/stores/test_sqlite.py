@@ -34,6 +34,7 @@ from perdure.stores.sqlite_group import ROWS_MAX, Table
 from perdure.stores.sqlite_search import match_expression
 from tests.conformance.erasing import ErasingSuite
 from tests.conformance.natives import NativesSuite
+from tests.conformance.ownership import OwnershipSuite
 from tests.conformance.spending import SpendingSuite
 from tests.conformance.stores import Owner, StoreSuite, delta, fact, listed
 from tests.conformance.turns import TurnsSuite
@@ -41,13 +42,19 @@ from tests.conformance.turns import TurnsSuite
 WAIT_S = 20
 
 
-class TestSqliteStore(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite):
+class EverySuite(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite):
+    pass
+
+
+class TestSqliteStore(EverySuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db")
 
 
-class TestSqliteStoreThatSurvivesAPowerCut(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite):
+class TestSqliteStoreThatSurvivesAPowerCut(
+    StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite
+):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db", durability="full")

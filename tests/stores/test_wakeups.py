@@ -3,27 +3,28 @@
 from perdure.stores.wakeups import LocalWakeups
 
 
-def test_every_listener_hears_of_a_session() -> None:
+def test_everybody_else_who_listens_is_woken() -> None:
     wakeups = LocalWakeups()
-    first: list[str] = []
-    second: list[str] = []
-    wakeups.listen(first.append)
-    wakeups.listen(second.append)
-    wakeups.announce("s_1")
-    assert (first, second) == (["s_1"], ["s_1"])
+    heard: list[tuple[str, str]] = []
+    for who in ("one", "two"):
+        wakeups.listen(who, lambda session_id, who=who: heard.append((who, session_id)))  # type: ignore[misc]
+    wakeups.announce("s_1", "one")
+    wakeups.announce("s_2", "nobody")
+    assert heard == [("two", "s_1"), ("one", "s_2"), ("two", "s_2")]
 
 
 def test_one_that_stopped_listening_hears_nothing_more() -> None:
     wakeups = LocalWakeups()
     heard: list[str] = []
-    stop = wakeups.listen(heard.append)
-    wakeups.announce("s_1")
+    wakeups.listen("other", lambda _: None)
+    stop = wakeups.listen("one", heard.append)
+    wakeups.announce("s_1", "other")
     stop()
-    wakeups.announce("s_2")
+    wakeups.announce("s_2", "other")
     assert heard == ["s_1"]
 
 
-def test_a_listener_may_stop_while_it_is_told() -> None:
+def test_a_listener_may_stop_while_it_is_woken() -> None:
     wakeups = LocalWakeups()
     heard: list[str] = []
 
@@ -31,8 +32,9 @@ def test_a_listener_may_stop_while_it_is_told() -> None:
         heard.append(session_id)
         stop()
 
-    stop = wakeups.listen(once)
-    wakeups.listen(heard.append)
-    wakeups.announce("s_1")
-    wakeups.announce("s_2")
+    stop = wakeups.listen("one", once)
+    wakeups.listen("two", heard.append)
+    wakeups.announce("s_1", "three")
+    wakeups.listen("three", lambda _: None)
+    wakeups.announce("s_2", "three")
     assert heard == ["s_1", "s_1", "s_2"]

@@ -6,6 +6,8 @@ Refused               a person or program asked for something that can't be done
 StoreError            the store can't keep a fact
   Conflict            somebody else decided first: read again and decide again
   Fenced              this server no longer owns what it tries to write: stop
+  NotOwner            another node owns the session: stop working on it
+  StoreBusy           too much waits to be written: nothing was kept, try again in a moment
   StoreFull           the disk is full: nothing was written, try again when there is room
   StoreDamaged        what is stored can't be read: restore a backup, or go on without that session
 
@@ -65,6 +67,14 @@ class Conflict(StoreError):
 
 class Fenced(StoreError):
     """A newer owner has taken over. This one must stop writing."""
+
+
+class NotOwner(StoreError):
+    """Another node owns the session. Stop working on it; nothing of the append was written."""
+
+
+class StoreBusy(StoreError):
+    """Too much waits to be written already, as on a disk that stalls. Nothing of the append was kept."""
 
 
 class StoreFull(StoreError):

@@ -1,10 +1,11 @@
 """What a store is: where facts are kept, in domain verbs.
 
-Above: the log (runtime/log/log.py) and the host. Below: SQLite now, PostgreSQL later; one conformance suite
+Above: the log (runtime/log/log.py) and the engine. Below: SQLite now, PostgreSQL later; one conformance suite
 (tests/conformance/stores.py) runs on each. Facts and wake-ups are two interfaces: losing a wake-up costs time,
 never data. The store gives events their numbers; it never looks inside their JSON.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Struct
@@ -15,6 +16,45 @@ from perdure.core.state import Given as Given
 MAX_COUNT = 2**53
 """No log and no file gets this long: a larger number is damage."""
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+
+
+class Owner(Struct, frozen=True):
+    """A node in one of its lives: a restart makes it another owner."""
+
+    node: str
+    incarnation: int
+
+
+class Node(Struct, frozen=True):
+    """A server that has joined. It is alive as long as `heartbeat` keeps growing and nobody has marked it dead."""
+
+    node: str
+    incarnation: int
+    heartbeat: int
+    dead: bool
+    about: bytes
+    """JSON for people: its address, its version."""
+
+
+class Head(Struct, frozen=True):
+    """How far a session's log goes, and who owns the session. `token` is the fencing token: a change of owner raises
+    it."""
+
+    last_seq: int
+    decided_seq: int
+    owner: Owner | None
+    token: int
+
+
+class Kept(Struct, frozen=True, gc=False):
+    """What an append has made of a step."""
+
+    first: int
+    """The number of the step's first event, or of the last event before it if it has none."""
+    token: int
+    """The session's fencing token after the step."""
+    owner: Owner | None
+    """The session's owner after the step."""
 
 
 class Draft(Struct, frozen=True):
@@ -147,6 +187,10 @@ class Receipt(Struct, frozen=True):
     message_id: str
     digest: str
     answer: bytes
+    event: int | None = None
+    """The index, in the step's events, of the one that took the message. Only written."""
+    seq: int | None = None
+    """The number of that event. The append sets it, never the caller; None for messages of older versions."""
 
 
 class Phrase(Struct, frozen=True):
@@ -164,7 +208,15 @@ class Append(Struct, frozen=True, kw_only=True):
     session_id: str
     generation: int
     expect: int | None
-    """The number of the last decisive event that the decision read; None for the owner's facts."""
+    """The number of the last decisive event that the writer has read; Conflict if there is a newer one. None: any."""
+    expect_last: int | None = None
+    """The number of the last event of any kind, for a step that must come directly after it; else Conflict."""
+    token: int | None = None
+    """The owner's fencing token; NotOwner if it is not the session's. None for a command, which may come from any
+    node."""
+    claim: Owner | None = None
+    """Who becomes the owner in this step if the session has no living one. If it has, the owner stays, and the step is
+    kept unless it gives a `token` too: then it stands or falls with its claim."""
     events: list[Draft] = []
     state: bytes | None = None
     """The machine's state after these events; given whenever one of them is decisive."""
@@ -184,6 +236,8 @@ class SessionRecord(Struct, frozen=True):
     state: bytes
     last_seq: int
     decided_seq: int
+    owner: Owner | None = None
+    token: int = 0
 
 
 class Query(Struct, frozen=True, kw_only=True):
@@ -206,6 +260,8 @@ class Found(Struct, frozen=True):
     snippet: str | None = None
     snippet_turn: int | None = None
     """The turn that the snippet is of; None if it is of the title."""
+    last_seq: int = 0
+    """The number of the session's last event."""
 
 
 class Page(Struct, frozen=True):
@@ -224,10 +280,9 @@ class Store(Protocol):
         """Become the owner: a number higher than any before. Appends with a lower one raise Fenced."""
         ...
 
-    async def append(self, step: Append) -> int:
-        """Keep one step; the number of its first event (or of the last one before, if it has none).
-        Raises Conflict, Fenced or StoreFull, and then nothing of the step was kept. Steps given at the same time
-        share one commit; one that conflicts does not hurt the others."""
+    async def append(self, step: Append) -> Kept:
+        """Keep one step. Raises Conflict, Fenced, NotOwner or StoreFull, and then nothing of the step was kept. Steps
+        given at the same time share one commit; one that is rejected does not hurt the others."""
         ...
 
     async def load(self, session_id: str) -> SessionRecord | None: ...
@@ -257,17 +312,20 @@ class Store(Protocol):
 
     async def list_sessions(self, query: Query) -> Page: ...
 
-    async def list_changes(self, after: int, types: tuple[str, ...], limit: int) -> list[tuple[int, str, Stored]]:
-        """(position, session_id, event) across all sessions with position > after. Position -1 asks for none but
-        the newest position: an empty session_id row may be the only one returned."""
+    async def list_changes(
+        self, after: int, types: tuple[str, ...], limit: int, *, max_bytes: int | None = None
+    ) -> list[tuple[int, str, Stored]]:
+        """(position, session_id, event) across all sessions with position > after; at least one, else no more than
+        `max_bytes` of events. Position -1 asks for none but the newest position: an empty session_id row may be the
+        only one returned."""
         ...
 
     async def usage(self, query: UsageQuery) -> list[UsageGroup]:
         """What turns have cost, summed up by the keys of the query, in their order."""
         ...
 
-    async def launches(self) -> list[Checkpoint]:
-        """Those that are not gone."""
+    async def launches(self, launch_id: str | None = None) -> list[Checkpoint]:
+        """Those that are not gone: all of them, or the rows of one launch."""
         ...
 
     async def given_twice(self) -> set[tuple[str, str]]:
@@ -298,3 +356,35 @@ class Store(Protocol):
         ...
 
     async def documents(self, kind: str) -> dict[str, bytes]: ...
+
+    async def join(self, node: str, about: bytes) -> int:
+        """Register a node that starts: its incarnation, higher than any before of this node. Where the store admits
+        one server at a time, every other node is dead from then on."""
+        ...
+
+    async def beat(self, owner: Owner) -> bool:
+        """Show that this node is alive. False if it was marked dead, or has joined again since: it must stop."""
+        ...
+
+    async def nodes(self) -> list[Node]:
+        """All that have ever joined. A row that can't be read is left out."""
+        ...
+
+    async def claim_session(self, session_id: str, owner: Owner, generation: int) -> int | None:
+        """Become the owner of a session that has no living one: its fencing token. None if another living node owns
+        it, or if there is no such session."""
+        ...
+
+    async def release(self, session_id: str, token: int, expect: int, generation: int) -> bool:
+        """Leave a session without an owner, if the token is the session's and nothing was decided after `expect`. The
+        token stays, and the next owner gets a higher one."""
+        ...
+
+    async def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
+        """The heads of many sessions, in one query. A session that does not exist, or whose head can't be read, is
+        left out: `load` says which."""
+        ...
+
+    async def waiting(self) -> list[str]:
+        """The sessions whose state is `accepted`, which wait for an owner to begin; least recently active first."""
+        ...

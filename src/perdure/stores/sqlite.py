@@ -1,6 +1,6 @@
 """The SQLite store: the default, one file in the data directory.
 
-Above: the log and the host, through the Store interface. Below: one writer thread (sqlite_writer.py) and a few reader
+Above: the log and the engine, through the Store interface. Below: one writer thread (sqlite_writer.py) and a few reader
 threads (sqlite_reads.py, sqlite_search.py); nothing touches the disk on the event loop. It is for one machine: a
 second server that claims the same file fences the first.
 """
@@ -10,18 +10,22 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
-from perdure.core.errors import StoreDamaged, StoreError
-from perdure.stores import sqlite_reads, sqlite_scrub, sqlite_search, sqlite_upkeep, sqlite_usage
+from perdure.core.errors import Conflict, StoreDamaged, StoreError
+from perdure.stores import sqlite_owners, sqlite_reads, sqlite_scrub, sqlite_search, sqlite_upkeep, sqlite_usage
 from perdure.stores.base import (
     Append,
     Checkpoint,
+    Head,
     Joined,
+    Kept,
+    Node,
+    Owner,
     Page,
     Place,
     Query,
@@ -77,10 +81,10 @@ class SqliteStore:
                 connection.close()
 
     async def claim(self) -> int:
-        generation: int = await self._writer.submit(sqlite_upkeep.claim, heads_stale=True)
+        generation: int = await self._writer.submit(sqlite_upkeep.claim, stale=None)
         return generation
 
-    async def append(self, step: Append) -> int:
+    async def append(self, step: Append) -> Kept:
         return await self._writer.append(step)
 
     async def load(self, session_id: str) -> SessionRecord | None:
@@ -108,14 +112,16 @@ class SqliteStore:
     async def list_sessions(self, query: Query) -> Page:
         return await self._read(sqlite_search.list_sessions, query)
 
-    async def list_changes(self, after: int, types: tuple[str, ...], limit: int) -> list[tuple[int, str, Stored]]:
-        return await self._read(sqlite_reads.list_changes, after, types, limit)
+    async def list_changes(
+        self, after: int, types: tuple[str, ...], limit: int, *, max_bytes: int | None = None
+    ) -> list[tuple[int, str, Stored]]:
+        return await self._read(sqlite_reads.list_changes, after, types, limit, max_bytes)
 
     async def usage(self, query: UsageQuery) -> list[UsageGroup]:
         return await self._read(sqlite_usage.usage, query)
 
-    async def launches(self) -> list[Checkpoint]:
-        return await self._read(sqlite_reads.launches)
+    async def launches(self, launch_id: str | None = None) -> list[Checkpoint]:
+        return await self._read(sqlite_reads.launches, launch_id)
 
     async def given_twice(self) -> set[tuple[str, str]]:
         return await self._read(sqlite_reads.given_twice)
@@ -127,7 +133,7 @@ class SqliteStore:
         def work(connection: sqlite3.Connection) -> bool:
             return sqlite_upkeep.erase_some(connection, session_id, generation)
 
-        while await self._writer.submit(work, heads_stale=True):
+        while await self._writer.submit(work, stale=None):
             pass
 
     async def natives(self, session_id: str) -> list[str]:
@@ -163,6 +169,38 @@ class SqliteStore:
 
     async def documents(self, kind: str) -> dict[str, bytes]:
         return await self._read(sqlite_reads.documents, kind)
+
+    async def join(self, node: str, about: bytes) -> int:
+        incarnation: int = await self._writer.submit(lambda connection: sqlite_owners.join(connection, node, about))
+        return incarnation
+
+    async def beat(self, owner: Owner) -> bool:
+        alive: bool = await self._writer.submit(lambda connection: sqlite_owners.beat(connection, owner))
+        return alive
+
+    async def nodes(self) -> list[Node]:
+        return await self._read(sqlite_owners.nodes)
+
+    async def claim_session(self, session_id: str, owner: Owner, generation: int) -> int | None:
+        step = Append(session_id=session_id, generation=generation, expect=None, claim=owner)
+        try:
+            kept = await self._writer.append(step)
+        except Conflict:
+            return None  # a step that expects nothing conflicts only where there is no session
+        return kept.token if kept.owner == owner else None
+
+    async def release(self, session_id: str, token: int, expect: int, generation: int) -> bool:
+        def work(connection: sqlite3.Connection) -> bool:
+            return sqlite_upkeep.release(connection, session_id, token, expect, generation)
+
+        released: bool = await self._writer.submit(work, stale=(session_id,))
+        return released
+
+    async def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
+        return await self._read(sqlite_owners.heads, session_ids)
+
+    async def waiting(self) -> list[str]:
+        return await self._read(sqlite_owners.waiting)
 
     async def _read(
         self, question: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs

@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from perdure.core.errors import Conflict, Fenced, StoreDamaged, StoreError
-from perdure.stores.base import Append, Checkpoint, Given, Listed, Phrase
+from perdure.core.errors import Conflict, Fenced, NotOwner, StoreDamaged, StoreError
+from perdure.stores.base import Append, Checkpoint, Given, Kept, Listed, Owner, Phrase, Receipt
+from perdure.stores.sqlite_owners import DECIDED_SEQ, LAST_SEQ, OWNERSHIP, count, is_living, ownership
 
 ROWS_MAX = 256
 """Rows of one statement; a power of two, so that few statements serve every number of rows."""
@@ -25,12 +26,18 @@ ROWS_MAX = 256
 Row = tuple[Any, ...]
 
 
-class Head(Struct):
-    """Where a session's log stands."""
+class CachedHead(Struct):
+    """A session's head as the writer remembers it, so that a delta is checked without asking the database."""
 
     key: int
     last_seq: int
     decided_seq: int
+    owner: Owner | None = None
+    token: int = 0
+
+
+_NOWHERE = CachedHead(0, 0, 0)
+"""Of a session that does not exist. Never changed; no row has the key 0."""
 
 
 class Table(Struct, frozen=True):
@@ -61,7 +68,8 @@ _TURNS = Table(
     "ON CONFLICT (session_key, turn) DO UPDATE SET visible = excluded.visible, public = excluded.public",
 )
 _SPENT = Table("INSERT OR REPLACE INTO spent", 14)
-_RECEIPTS = Table("INSERT INTO receipts (session_key, message_id, digest, answer)", 4)
+_RECEIPTS = Table("INSERT INTO receipts (session_key, message_id, digest, answer, seq)", 5)
+_HEADS = Table("INSERT OR REPLACE INTO heads (session_key, owner, incarnation, fencing_token)", 4)
 _LAUNCHES = Table(
     "INSERT INTO launches (launch_id, session_key, agent, driver, phase, offset, performed_seq, input_total,"
     " pending_input, driver_state)",
@@ -72,9 +80,9 @@ _LAUNCHES = Table(
 )
 
 _GENERATION = "SELECT generation FROM meta"
-_HEAD = """
-    SELECT session_key, (SELECT MAX(seq) FROM events WHERE events.session_key = sessions.session_key), decided_seq
-    FROM sessions WHERE session_id = ?"""
+_HEAD = f"""
+    SELECT session_key, {LAST_SEQ}, {DECIDED_SEQ}, {OWNERSHIP}
+    FROM sessions LEFT JOIN heads USING (session_key) WHERE session_id = ?"""  # noqa: S608  our own words
 _RECEIPT = "SELECT 1 FROM receipts WHERE session_key = ? AND message_id = ?"
 _CREATE = """
     INSERT INTO sessions (project, agent, workdir, state, status, title, labels, archived, parent, last_active_at,
@@ -109,11 +117,21 @@ def check_generation(given: int, current: int) -> None:
         raise Fenced(f"generation {given} no longer owns this store; generation {current} does")
 
 
+def find_head(connection: sqlite3.Connection, session_id: str) -> CachedHead | None:
+    """Raises StoreDamaged if it can't be read."""
+    row = connection.execute(_HEAD, (session_id,)).fetchone()
+    return None if row is None else CachedHead(row[0], count(row[1]), count(row[2]), *ownership(*row[3:]))
+
+
+def write_owner(connection: sqlite3.Connection, key: int, owner: Owner | None, token: int) -> None:
+    _HEADS.write(connection, [_owner_row(key, owner, token)])
+
+
 class Group:
     """Steps that were taken in and wait to be written. `heads` are the writer's and move as steps are taken: after a
     failed commit they have to be forgotten."""
 
-    def __init__(self, connection: sqlite3.Connection, heads: dict[str, Head], generation: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, heads: dict[str, CachedHead], generation: int) -> None:
         self._connection = connection
         self._heads = heads
         self._generation = generation
@@ -128,15 +146,18 @@ class Group:
         self._gone: set[tuple[str, int]] = set()
         self._phrases: list[tuple[int, Phrase]] = []
         self._given: list[tuple[int, Given]] = []
+        self._owners: dict[int, Row] = {}
 
-    def take(self, step: Append) -> int:
-        """Check a step and take it in; the number of its first event. Raises Conflict, Fenced or StoreError, and
-        then nothing of it was taken."""
+    def take(self, step: Append) -> Kept:
+        """Check a step and take it in. Raises Conflict, Fenced, NotOwner or StoreError, and then nothing of it was
+        taken."""
         check_generation(step.generation, self._generation)
         head = self._heads.get(step.session_id) or self._find(step.session_id)
         self._check(step, head)
-        if head is None:
+        if head is _NOWHERE:
             head = self._create(step)
+        if step.claim is not None and step.claim != head.owner:
+            self._claim(step.claim, head)
         first = head.last_seq + 1 if step.events else head.last_seq
         decided = head.decided_seq
         for draft in step.events:
@@ -156,13 +177,16 @@ class Group:
         if step.hidden is not None:
             self._hidden.append((head.key, *step.hidden))
         if (receipt := step.receipt) is not None:
-            row = (head.key, receipt.message_id, receipt.digest, receipt.answer)
+            seq = None if receipt.event is None else first + receipt.event
+            row = (head.key, receipt.message_id, receipt.digest, receipt.answer, seq)
             self._receipts[head.key, receipt.message_id] = row
         if step.checkpoint is not None:
             self._checkpoint(head.key, step.checkpoint)
-        self._phrases.extend((head.key, phrase) for phrase in step.phrases)
-        self._given.extend((head.key, given) for given in step.given)
-        return first
+        for phrase in step.phrases:
+            self._phrases.append((head.key, phrase))
+        for given in step.given:
+            self._given.append((head.key, given))
+        return Kept(first, head.token, head.owner)
 
     def write(self) -> None:
         """Put everything into the open transaction."""
@@ -175,6 +199,8 @@ class Group:
             connection.executemany("DELETE FROM launches WHERE launch_id = ? AND session_key = ?", list(self._gone))
         if self._decided:
             connection.executemany(_DECIDE, [(*decided, key) for key, decided in self._decided.items()])
+        if self._owners:
+            _HEADS.write(connection, list(self._owners.values()))
         if self._listed:
             connection.executemany(_LIST, [(*_columns(listed), key) for key, listed in self._listed.items()])
         if self._turns:
@@ -193,33 +219,56 @@ class Group:
             connection.execute(_GIVE, (*native, key, given.agent))
             connection.execute(_TWICE, native)
 
-    def _find(self, session_id: str) -> Head | None:
-        row = self._connection.execute(_HEAD, (session_id,)).fetchone()
-        if row is None:
-            return None
-        head = self._heads[session_id] = Head(row[0], row[1] or 0, row[2])
+    def _find(self, session_id: str) -> CachedHead:
+        head = find_head(self._connection, session_id)
+        if head is None:
+            return _NOWHERE
+        self._heads[session_id] = head
         return head
 
-    def _check(self, step: Append, head: Head | None) -> None:
-        decided = 0 if head is None else head.decided_seq
-        if step.expect is not None and step.expect != decided:
-            raise Conflict(f"session {step.session_id} was decided up to {decided}, not {step.expect}")
-        if head is None:
+    def _claim(self, claimer: Owner, head: CachedHead) -> None:
+        if head.owner is None or not is_living(self._connection, head.owner):
+            head.owner, head.token = claimer, head.token + 1
+            self._owners[head.key] = _owner_row(head.key, head.owner, head.token)
+
+    def _check_claim(self, step: Append, head: CachedHead) -> None:
+        """A step that gives the token too stands or falls with its claim."""
+        owner = head.owner
+        if step.token is not None and owner is not None and owner != step.claim and is_living(self._connection, owner):
+            raise NotOwner(f"session {step.session_id} belongs to {owner.node}, which is alive")
+
+    def _check(self, step: Append, head: CachedHead) -> None:
+        # First: an owner that was replaced must stop, not read and try again.
+        if step.token is not None and step.token != head.token:
+            if head is _NOWHERE:
+                raise Conflict(f"there is no session {step.session_id}")
+            raise NotOwner(f"session {step.session_id} has the fencing token {head.token}, not {step.token}")
+        if step.expect is not None and step.expect != head.decided_seq:
+            raise Conflict(f"session {step.session_id} was decided up to {head.decided_seq}, not {step.expect}")
+        if step.expect_last is not None and step.expect_last != head.last_seq:
+            raise Conflict(f"the log of session {step.session_id} ends with {head.last_seq}, not {step.expect_last}")
+        if step.claim is not None:
+            self._check_claim(step, head)
+        if step.receipt is not None:
+            self._check_receipt(step.receipt, head, len(step.events))
+        if head is _NOWHERE:
             if step.expect is None:
                 raise Conflict(f"there is no session {step.session_id}")
             if step.state is None or step.listed is None:
                 raise StoreError("a session's first step needs its state and what lists show of it")
-        elif step.receipt is not None:
-            message_id = step.receipt.message_id
-            known = (head.key, message_id) in self._receipts
-            if known or self._connection.execute(_RECEIPT, (head.key, message_id)).fetchone() is not None:
-                raise Conflict(f"message {message_id} was already taken")
 
-    def _create(self, step: Append) -> Head:
+    def _check_receipt(self, receipt: Receipt, head: CachedHead, events: int) -> None:
+        if receipt.event is not None and not 0 <= receipt.event < events:
+            raise StoreError(f"the step has no event {receipt.event} that could have taken the message")
+        key = (head.key, receipt.message_id)
+        if key in self._receipts or self._connection.execute(_RECEIPT, key).fetchone() is not None:
+            raise Conflict(f"message {receipt.message_id} was already taken")
+
+    def _create(self, step: Append) -> CachedHead:
         assert step.listed is not None
         cursor = self._connection.execute(_CREATE, (*_columns(step.listed), step.session_id, step.state))
         assert cursor.lastrowid is not None
-        head = self._heads[step.session_id] = Head(cursor.lastrowid, 0, 0)
+        head = self._heads[step.session_id] = CachedHead(cursor.lastrowid, 0, 0)
         return head
 
     def _checkpoint(self, key: int, checkpoint: Checkpoint) -> None:
@@ -241,6 +290,10 @@ class Group:
             _pack(checkpoint.pending_input),
             checkpoint.driver_state,
         )
+
+
+def _owner_row(key: int, owner: Owner | None, token: int) -> Row:
+    return (key, None, None, token) if owner is None else (key, owner.node, owner.incarnation, token)
 
 
 def _columns(listed: Listed) -> Row:

@@ -12,11 +12,12 @@ import msgspec
 
 from perdure.core.compaction import part_of_run
 from perdure.core.errors import UNREADABLE
-from perdure.stores.base import Checkpoint, Place, Receipt, SessionRecord, Stored, TurnRow
+from perdure.stores.base import MAX_COUNT, Checkpoint, Place, Receipt, SessionRecord, Stored, TurnRow
+from perdure.stores.sqlite_owners import DECIDED_SEQ, LAST_SEQ, OWNERSHIP, count, ownership
 
-_LOAD = """
-    SELECT machine_state, (SELECT MAX(seq) FROM events WHERE events.session_key = sessions.session_key), decided_seq
-    FROM sessions WHERE session_id = ?"""
+_LOAD = f"""
+    SELECT machine_state, {LAST_SEQ}, {DECIDED_SEQ}, {OWNERSHIP}
+    FROM sessions LEFT JOIN heads USING (session_key) WHERE session_id = ?"""  # noqa: S608  our own words
 _READ = """
     SELECT seq, COALESCE(first_seq, seq), type, turn, body, cuts FROM events
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND seq > ?
@@ -43,16 +44,17 @@ _TURNS = """
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn >= ? AND visible >= ?
     ORDER BY turn DESC LIMIT ?"""
 _RECEIPT = """
-    SELECT message_id, digest, answer FROM receipts
+    SELECT message_id, digest, answer, seq FROM receipts
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND message_id = ?"""
 _LAUNCHES = """
     SELECT launch_id, session_id, launches.agent, driver, phase, offset, performed_seq, input_total, pending_input,
         driver_state
-    FROM launches JOIN sessions USING (session_key) ORDER BY launches.rowid"""
+    FROM launches JOIN sessions USING (session_key){} ORDER BY launches.rowid"""
 # The index of decisive events holds their positions in order; deltas are never looked at.
 _CHANGES = """
     SELECT position, session_id, seq, type, turn, body FROM events JOIN sessions USING (session_key)
     WHERE decisive = 1 AND position > ? AND type IN (SELECT value FROM json_each(?))
+        AND typeof(body) = 'blob' AND typeof(seq) = 'integer'
     ORDER BY position LIMIT ?"""
 _GIVEN_TWICE = "SELECT DISTINCT program, native_session_id FROM natives WHERE twice = 1"
 _NEWEST = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
@@ -66,7 +68,7 @@ _decode_cuts = msgspec.json.Decoder(list[int]).decode
 
 def load(connection: sqlite3.Connection, session_id: str) -> SessionRecord | None:
     row = connection.execute(_LOAD, (session_id,)).fetchone()
-    return None if row is None else SessionRecord(row[0], row[1] or 0, row[2])
+    return None if row is None else SessionRecord(row[0], count(row[1]), count(row[2]), *ownership(*row[3:]))
 
 
 def read(
@@ -132,24 +134,38 @@ def read_turns(
 
 def find_receipt(connection: sqlite3.Connection, session_id: str, message_id: str) -> Receipt | None:
     row = connection.execute(_RECEIPT, (session_id, message_id)).fetchone()
-    return None if row is None else Receipt(*row)
+    if row is None:
+        return None
+    message_id, digest, answer, seq = row
+    if seq is not None and not (isinstance(seq, int) and 0 < seq <= MAX_COUNT):
+        raise ValueError(f"message {message_id} was taken by event {seq!r}")
+    return Receipt(message_id, digest, answer, seq=seq)
 
 
 def list_changes(
-    connection: sqlite3.Connection, after: int, types: tuple[str, ...], limit: int
+    connection: sqlite3.Connection, after: int, types: tuple[str, ...], limit: int, max_bytes: int | None = None
 ) -> list[tuple[int, str, Stored]]:
     if after < 0:
         row = connection.execute(_NEWEST).fetchone()
         return [(0 if row is None else row[0], "", Stored(0, 0, "", None, b""))]
-    rows = connection.execute(_CHANGES, (min(after, NUMBER_MAX), msgspec.json.encode(types).decode(), limit)).fetchall()
-    return [
-        (position, session_id, Stored(seq, seq, type_, turn, body))
-        for position, session_id, seq, type_, turn, body in rows
-    ]
+    found: list[tuple[int, str, Stored]] = []
+    size = 0
+    rows = connection.execute(_CHANGES, (min(after, NUMBER_MAX), msgspec.json.encode(types).decode(), limit))
+    for position, session_id, seq, type_, turn, body in rows:
+        size += len(body)
+        if max_bytes is not None and found and size > max_bytes:
+            break
+        found.append((position, session_id, Stored(seq, seq, type_, turn, body)))
+    rows.close()
+    return found
 
 
-def launches(connection: sqlite3.Connection) -> list[Checkpoint]:
-    return [_checkpoint(row) for row in connection.execute(_LAUNCHES).fetchall()]
+def launches(connection: sqlite3.Connection, launch_id: str | None) -> list[Checkpoint]:
+    if launch_id is None:
+        rows = connection.execute(_LAUNCHES.format(""))
+    else:
+        rows = connection.execute(_LAUNCHES.format(" WHERE launch_id = ?"), (launch_id,))
+    return [_checkpoint(row) for row in rows.fetchall()]
 
 
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:

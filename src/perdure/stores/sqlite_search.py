@@ -13,6 +13,7 @@ import msgspec
 
 from perdure.core.errors import Refused
 from perdure.stores.base import Found, Page, Query
+from perdure.stores.sqlite_errors import code_of
 from perdure.stores.sqlite_reads import NUMBER_MAX
 
 PAGE_MAX = 1_000
@@ -39,6 +40,10 @@ _BEST = f"""
 _SNIPPETS = """
     SELECT rowid, snippet(phrases_index, 0, '[', ']', '...', ?) FROM phrases_index
     WHERE phrases_index MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""
+
+_LAST = """
+    SELECT page.value, CAST((SELECT MAX(seq) FROM events WHERE session_key = page.value) AS INTEGER)
+    FROM json_each(?) AS page"""
 
 
 class _Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -77,8 +82,13 @@ def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
     rows = connection.execute(statement, (*parameters, limit + 1)).fetchall()
     more = len(rows) > limit
     rows = rows[:limit]
-    snippets = _snippets(connection, match, [row[0] for row in rows]) if match and rows else {}
-    found = [Found(session_id, public, *snippets.get(key, (None, None))) for key, session_id, public, _ in rows]
+    keys = [row[0] for row in rows]
+    snippets = _snippets(connection, match, keys) if match and rows else {}
+    last = _last_numbers(connection, keys)
+    found = []
+    for key, session_id, public, _ in rows:
+        snippet, turn = snippets.get(key, (None, None))
+        found.append(Found(session_id, public, snippet, turn, last.get(key) or 0))
     return Page(found, _write_cursor(_Cursor(rows[-1][3], rows[-1][0])) if more else None)
 
 
@@ -101,6 +111,18 @@ def _snippets(connection: sqlite3.Connection, match: str, keys: list[int]) -> di
         session_key, turn = session_of[phrase_key]
         found[session_key] = (snippet, turn)
     return found
+
+
+def _last_numbers(connection: sqlite3.Connection, keys: list[int]) -> dict[int, int | None]:
+    """The last event of each session of a page. Not part of the query above, which would look them up for every row
+    that it sorts."""
+    try:
+        return dict(connection.execute(_LAST, (_array(keys),)).fetchall())
+    except sqlite3.Error as error:
+        if code_of(error) != sqlite3.SQLITE_CORRUPT:
+            raise
+        # The sessions can still be listed. Whoever opens one whose events can't be read learns that.
+        return {}
 
 
 def _array(values: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""The changes that are not steps: claim, compact, erase, documents.
+"""The changes that are not steps: claim, release, compact, erase, documents.
 
 Above: the writer runs each in a transaction of its own. Below: SQLite. Nothing here commits.
 """
@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.core.errors import StoreDamaged
 from perdure.stores.base import MAX_COUNT, Joined
-from perdure.stores.sqlite_group import check_generation, read_generation
+from perdure.stores.sqlite_group import check_generation, find_head, read_generation, write_owner
 
 _KEY = "SELECT session_key FROM sessions WHERE session_id = ?"
 _RANGE = """
@@ -35,7 +35,7 @@ _SOME = (
     ),
 )
 SCRUB_DUE = ("upkeep", "scrub")
-_OF_A_SESSION = ("events", "turns", "spent", "receipts", "launches", "phrases", "natives", "sessions")
+_OF_A_SESSION = ("events", "turns", "spent", "receipts", "launches", "phrases", "natives", "heads", "sessions")
 
 
 def claim(connection: sqlite3.Connection) -> int:
@@ -45,6 +45,16 @@ def claim(connection: sqlite3.Connection) -> int:
         raise StoreDamaged(f"a row of the table events has the position {last}, so that none can follow it")
     connection.execute("UPDATE meta SET generation = generation + 1")
     return read_generation(connection)
+
+
+def release(connection: sqlite3.Connection, session_id: str, token: int, expect: int, generation: int) -> bool:
+    check_generation(generation, read_generation(connection))
+    head = find_head(connection, session_id)
+    if head is None or (head.token, head.decided_seq) != (token, expect):
+        return False
+    if head.owner is not None:
+        write_owner(connection, head.key, None, token)
+    return True
 
 
 def compact(connection: sqlite3.Connection, session_id: str, generation: int, runs: list[Joined]) -> None:

@@ -1,7 +1,8 @@
-"""Wake-ups: that a session has something new, said to whoever follows it. Losing one costs time, never data.
+"""Wake-ups: a log says that a session has something new. Losing one costs time, never data.
 
-Apart from the store on purpose: facts are in the store, and a follower that is woken, or that looks by itself after a
-while, reads them there. Within one server this is a call; between servers it will be the database's own notification.
+Apart from the store on purpose: facts are in the store, and a follower that is woken, or polls, reads them there. In
+one server there is one log, which wakes its own followers without this; between servers it will be the database's own
+notification.
 """
 
 from collections.abc import Callable
@@ -12,25 +13,28 @@ Listener = Callable[[str], None]
 
 
 class Wakeups(Protocol):
-    def announce(self, session_id: str) -> None:
-        """Something decisive was committed for this session."""
+    def announce(self, session_id: str, by: object) -> None:
+        """Something was committed for this session; whoever says so knows it already."""
         ...
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Be told from now on; the answer ends it."""
+    def listen(self, who: object, listener: Listener) -> Callable[[], None]:
+        """Call `listener` for what others announce, until the returned function is called."""
         ...
 
 
 class LocalWakeups:
-    """For one server: everybody who follows is in this process."""
+    """For logs in one process."""
 
     def __init__(self) -> None:
-        self._listeners: list[Listener] = []
+        self._listeners: list[tuple[object, Listener]] = []
 
-    def announce(self, session_id: str) -> None:
-        for listener in list(self._listeners):
-            listener(session_id)
+    def announce(self, session_id: str, by: object) -> None:
+        if len(self._listeners) > 1:
+            for who, listener in list(self._listeners):
+                if who is not by:
+                    listener(session_id)
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+    def listen(self, who: object, listener: Listener) -> Callable[[], None]:
+        entry = (who, listener)
+        self._listeners.append(entry)
+        return lambda: self._listeners.remove(entry)

@@ -15,6 +15,7 @@ from perdure.core import events as ev
 from perdure.drivers import DRIVERS
 from perdure.runtime.log.quarantine import read_notes, restored
 from perdure.stores.base import MAX_COUNT, SessionRecord
+from perdure.stores.sqlite_owners import count, ownership
 
 MAX_FAULTS = 20
 """Of one table; more of them say nothing new."""
@@ -41,6 +42,8 @@ class Table(NamedTuple):
     columns: str
     check: Callable[[Row], None]
     """Raises if a row can't be read. The last column is the session's id, if the table has one."""
+    since: int = 1
+    """The version of the database that has it first: an older one gets it when a server starts."""
 
 
 def _session(row: Row) -> None:
@@ -70,6 +73,24 @@ def _launch(row: Row) -> None:
     DRIVERS[_text(driver)].restore(driver_state)
 
 
+def _head(row: Row) -> None:
+    ownership(*row[:3])
+
+
+def _receipt(row: Row) -> None:
+    if row[0] is not None:
+        count(row[0])
+
+
+def _node(row: Row) -> None:
+    name, incarnation, heartbeat, dead, about = row[:5]
+    if not _text(name):
+        raise ValueError("it has no name")
+    for number in (incarnation, heartbeat, dead):
+        count(number)
+    msgspec.json.decode(about)
+
+
 def _texts(row: Row) -> None:
     _text(*row)
 
@@ -91,16 +112,21 @@ _LAST_SEQ = "(SELECT MAX(seq) FROM events WHERE events.session_key = sessions.se
 _NEEDED = (
     Table("sessions", f"agent, status, labels, public, machine_state, decided_seq, {_LAST_SEQ}", _session),
     Table("launches", "driver, pending_input, driver_state", _launch),
+    Table("heads", "owner, incarnation, fencing_token", _head, since=7),
 )
 _REST = (
     Table("events", "type, body, cuts, position", _event),
     Table("turns", "turns.public", _json_object),
     Table("receipts", "answer", _json_object),
+    Table("receipts", "receipts.seq", _receipt, since=7),
     Table("phrases", "role, text", _texts),
-    Table("spent", "started_at, spent.agent, context", _texts),
-    Table("natives", "program, native_session_id, natives.agent", _texts),
+    Table("spent", "started_at, spent.agent, context", _texts, since=3),
+    Table("natives", "program, native_session_id, natives.agent", _texts, since=4),
 )
-_DOCUMENTS = Table("documents", "kind, key, value", _document)
+_OF_NO_SESSION = (
+    Table("documents", "kind, key, value", _document),
+    Table("nodes", "node, incarnation, heartbeat, dead, about", _node, since=7),
+)
 
 
 def look(data: Path) -> Iterator[Fault]:
@@ -165,7 +191,7 @@ def _everything(database: sqlite3.Connection) -> Iterator[Fault]:
             yield Fault("integrity_check", words)
     yield from _search(database)
     yield from _rows(database, (*_NEEDED, *_REST))
-    yield from _documents(database)
+    yield from _rows_of_no_session(database)
     yield from _holes(database)
 
 
@@ -187,7 +213,7 @@ def _search(database: sqlite3.Connection) -> Iterator[Fault]:
 
 
 def _rows(database: sqlite3.Connection, tables: tuple[Table, ...]) -> Iterator[Fault]:
-    for table in tables:
+    for table in _present(database, tables):
         joined = "" if table.name == "sessions" else "LEFT JOIN sessions USING (session_key)"
         # All columns besides: a text that is not UTF-8 is a fault wherever it is.
         columns = f"{table.columns}, {table.name}.*, session_id"
@@ -195,9 +221,15 @@ def _rows(database: sqlite3.Connection, tables: tuple[Table, ...]) -> Iterator[F
         yield from _each(database, table, statement)
 
 
-def _documents(database: sqlite3.Connection) -> Iterator[Fault]:
-    statement = f"SELECT {_DOCUMENTS.columns}, NULL FROM documents"  # noqa: S608  our own words
-    yield from _each(database, _DOCUMENTS, statement)
+def _rows_of_no_session(database: sqlite3.Connection) -> Iterator[Fault]:
+    for table in _present(database, _OF_NO_SESSION):
+        statement = f"SELECT {table.columns}, NULL FROM {table.name}"  # noqa: S608  our own words
+        yield from _each(database, table, statement)
+
+
+def _present(database: sqlite3.Connection, tables: tuple[Table, ...]) -> list[Table]:
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    return [table for table in tables if table.since <= version]
 
 
 def _each(database: sqlite3.Connection, table: Table, statement: str) -> Iterator[Fault]:
@@ -218,7 +250,7 @@ def _each(database: sqlite3.Connection, table: Table, statement: str) -> Iterato
 def _problem(table: Table, row: Row) -> Fault | None:
     session_id = row[-1].decode("utf-8", "replace") if isinstance(row[-1], bytes) else None
     try:
-        if session_id is None and table is not _DOCUMENTS:
+        if session_id is None and table not in _OF_NO_SESSION:
             return Fault(f"table {table.name}", "has a row of a session that is not there")
         for value in row:
             if isinstance(value, _Text):
@@ -226,7 +258,8 @@ def _problem(table: Table, row: Row) -> Fault | None:
         named = table.columns.count(",") + 1
         table.check((*row[:named], row[-1]))
     except Exception as error:  # noqa: BLE001  whatever a damaged row leads to is what is to be told
-        about = f"session {session_id}" if session_id else f"document {row[1]!r}"
+        names = {"documents": f"document {row[1]!r}", "nodes": f"node {row[0]!r}"}
+        about = names.get(table.name, f"session {session_id}")
         return Fault(about, f"a row of table {table.name} can't be read ({type(error).__name__}: {error})"[:300])
     return None
 

@@ -1,0 +1,130 @@
+"""Nodes, and who owns which session.
+
+Above: SqliteStore, for what nodes ask; the group (sqlite_group.py), for claims inside of a step. Below: the tables
+`nodes` and `heads`. The file admits one server at a time, so a node that joins marks all others dead. That others
+stopped beating is for the runtime to notice, not for the store.
+
+A value that can't be right is damage of one session or one node: whoever reads many rows leaves that one out.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.core.errors import StoreDamaged
+from perdure.stores.base import MAX_COUNT, Head, Node, Owner
+
+
+def _number(expression: str) -> str:
+    """A text that is not UTF-8 would make the whole query fail: where a number belongs, a text is read as b""."""
+    return f"CASE typeof({expression}) WHEN 'text' THEN X'' ELSE {expression} END"
+
+
+OWNERSHIP = f"CAST(heads.owner AS BLOB), {_number('heads.incarnation')}, {_number('heads.fencing_token')}"
+LAST_SEQ = f"""
+    COALESCE((SELECT {_number("MAX(seq)")} FROM events WHERE events.session_key = sessions.session_key), 0)"""  # noqa: S608  our own words
+DECIDED_SEQ = _number("decided_seq")
+_HEADS = f"""
+    SELECT session_id, {LAST_SEQ}, {DECIDED_SEQ}, {OWNERSHIP}
+    FROM sessions LEFT JOIN heads USING (session_key)
+    WHERE session_id IN (SELECT value FROM json_each(?))"""  # noqa: S608  our own words
+_LIVING = "SELECT 1 FROM nodes WHERE node = ? AND incarnation = ? AND dead = 0"
+_NODES = f"""
+    SELECT CAST(node AS BLOB), {_number("incarnation")}, {_number("heartbeat")}, {_number("dead")}, CAST(about AS BLOB)
+    FROM nodes ORDER BY node"""  # noqa: S608  our own words
+_LIVES = """
+    SELECT incarnation FROM nodes WHERE node = ?1 AND typeof(incarnation) = 'integer'
+    UNION ALL SELECT incarnation FROM heads WHERE owner = ?1 AND typeof(incarnation) = 'integer'"""
+# The counter goes on from where the last life left it, so that whoever watches it sees a change.
+_JOIN = """
+    INSERT INTO nodes (node, incarnation, heartbeat, dead, about) VALUES (?, ?, 0, 0, ?)
+    ON CONFLICT (node) DO UPDATE SET incarnation = excluded.incarnation, dead = 0, about = excluded.about,
+        heartbeat = {next}"""
+_BEAT = "UPDATE nodes SET heartbeat = {next} WHERE node = ? AND incarnation = ? AND dead = 0"
+_NEXT = f"""
+    CASE WHEN typeof(heartbeat) = 'integer' AND heartbeat BETWEEN 0 AND {MAX_COUNT - 1} THEN heartbeat + 1 ELSE 0 END"""
+_WAITING = "SELECT CAST(session_id AS BLOB) FROM sessions WHERE state = 'accepted' ORDER BY last_active_at, session_key"
+
+
+def ownership(owner: Any, incarnation: Any, token: Any) -> tuple[Owner | None, int]:
+    """Who owns a session, from the columns OWNERSHIP, and its fencing token. Raises StoreDamaged."""
+    if owner is None and incarnation is None and token is None:
+        return None, 0
+    if not _is_count(token) or (owner is None) != (incarnation is None):
+        raise StoreDamaged(f"the table heads has a row of owner {owner!r}, life {incarnation!r} and token {token!r}")
+    if owner is None:
+        return None, token
+    return Owner(name_of(owner), count(incarnation)), token
+
+
+def is_living(connection: sqlite3.Connection, owner: Owner) -> bool:
+    return connection.execute(_LIVING, (owner.node, owner.incarnation)).fetchone() is not None
+
+
+def join(connection: sqlite3.Connection, node: str, about: bytes) -> int:
+    lives = [life for (life,) in connection.execute(_LIVES, (node,)) if _is_count(life)]
+    incarnation = max(lives, default=0) + 1
+    connection.execute(_JOIN.format(next=_NEXT), (node, incarnation, about))
+    connection.execute("UPDATE nodes SET dead = 1 WHERE node <> ?", (node,))
+    return incarnation
+
+
+def beat(connection: sqlite3.Connection, owner: Owner) -> bool:
+    return connection.execute(_BEAT.format(next=_NEXT), (owner.node, owner.incarnation)).rowcount > 0
+
+
+def nodes(connection: sqlite3.Connection) -> list[Node]:
+    return [node for row in connection.execute(_NODES).fetchall() if (node := _node(row)) is not None]
+
+
+def heads(connection: sqlite3.Connection, session_ids: Sequence[str]) -> dict[str, Head]:
+    asked = msgspec.json.encode(session_ids).decode()
+    found = {}
+    for session_id, last_seq, decided_seq, *columns in connection.execute(_HEADS, (asked,)).fetchall():
+        try:
+            found[session_id] = Head(count(last_seq), count(decided_seq), *ownership(*columns))
+        except StoreDamaged:
+            continue
+    return found
+
+
+def waiting(connection: sqlite3.Connection) -> list[str]:
+    found = []
+    for (session_id,) in connection.execute(_WAITING).fetchall():
+        try:
+            found.append(name_of(session_id))
+        except StoreDamaged:
+            continue
+    return found
+
+
+def _node(row: tuple[Any, ...]) -> Node | None:
+    name, incarnation, heartbeat, dead, about = row
+    try:
+        is_dead = count(dead) != 0
+        return Node(name_of(name), count(incarnation), count(heartbeat), is_dead, about)
+    except StoreDamaged:
+        return None
+
+
+def name_of(value: Any) -> str:
+    try:
+        name = str(value, "utf-8")
+    except (TypeError, UnicodeError):
+        name = ""
+    if not name:
+        raise StoreDamaged(f"{value!r} is no name")
+    return name
+
+
+def count(value: Any) -> int:
+    """A number as this server writes them. Raises StoreDamaged."""
+    if not _is_count(value):
+        raise StoreDamaged(f"{value!r} is no number that this server has written")
+    return int(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value <= MAX_COUNT

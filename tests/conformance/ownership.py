@@ -1,0 +1,372 @@
+"""What every store must hold of nodes and owners: tokens fence, and a claim is part of a step. See stores.py."""
+
+import asyncio
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.core.errors import Conflict, Fenced, NotOwner, StoreError
+from perdure.stores import base
+from perdure.stores.base import Head, Kept, Node, Query, Receipt
+from tests.conformance.ownership_model import Do, Model, groups
+from tests.conformance.stores import MakeStore, Owner, checkpoint, delta, fact, generated, listed
+
+
+async def joined(owner: Owner, node: str) -> base.Owner:
+    return base.Owner(node, await owner.store.join(node, b"{}"))
+
+
+async def head(owner: Owner, session_id: str) -> Head:
+    return (await owner.store.heads([session_id]))[session_id]
+
+
+class OwnershipSuite:
+    one_server: ClassVar[bool] = True
+    """Whether the store admits one server at a time, so that a node that joins marks the others dead."""
+
+    # Claims -------------------------------------------------------------------------------------------------------
+
+    async def test_a_session_has_no_owner_until_somebody_claims_it(self, owner: Owner) -> None:
+        await owner.create("s", fact(), delta("a"))
+        assert await head(owner, "s") == Head(2, 1, None, 0)
+        assert await owner.keep("s", delta("b")) == Kept(3, 0, None)
+        record = await owner.store.load("s")
+        assert record is not None
+        assert (record.owner, record.token) == (None, 0)
+
+    async def test_a_claim_is_part_of_the_step_that_accepts_a_message(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        await owner.create("s")
+        assert await owner.keep("s", fact("hello"), expect=1, state=b"two", claim=a) == Kept(2, 1, a)
+        assert await head(owner, "s") == Head(2, 2, a, 1)
+        record = await owner.store.load("s")
+        assert record is not None
+        assert (record.owner, record.token, record.state) == (a, 1, b"two")
+
+    async def test_the_first_step_of_a_session_may_claim_it(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        kept = await owner.keep("s", fact(), expect=0, state=b"new", listed=listed(), claim=a)
+        assert kept == Kept(1, 1, a)
+
+    async def test_the_owner_that_claims_again_keeps_its_token(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        await owner.create("s", claim=a)
+        assert await owner.keep("s", delta("a"), claim=a) == Kept(2, 1, a)
+        assert await owner.store.claim_session("s", a, owner.generation) == 1
+
+    async def test_a_command_from_a_node_that_does_not_own_the_session_is_kept(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        await owner.create("s", claim=a)
+        other = base.Owner("b", 1)
+        assert await owner.keep("s", fact("hello"), expect=1, state=b"", claim=other) == Kept(2, 1, a)
+        assert await owner.keep("s", fact("again"), expect=2, state=b"") == Kept(3, 1, a)
+        assert await owner.store.claim_session("s", other, owner.generation) is None
+        assert await head(owner, "s") == Head(3, 3, a, 1)
+
+    async def test_what_a_dead_incarnation_owned_is_claimed_with_a_higher_token(self, owner: Owner) -> None:
+        first_life = await joined(owner, "a")
+        await owner.create("s", claim=first_life)
+        await owner.create("t", claim=first_life)
+        second_life = await joined(owner, "a")
+        assert second_life.incarnation > first_life.incarnation
+        assert await owner.keep("s", delta("a"), claim=second_life) == Kept(2, 2, second_life)
+        assert await owner.store.claim_session("t", second_life, owner.generation) == 2
+        assert await owner.store.claim_session("t", first_life, owner.generation) is None
+
+    async def test_of_two_nodes_that_claim_at_the_same_time_one_becomes_the_owner(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        await owner.create("s")
+        again = base.Owner("b", 1)
+        outcomes = await asyncio.gather(
+            owner.keep("s", fact("one"), claim=a, state=b"one"), owner.keep("s", fact("two"), claim=again, state=b"two")
+        )
+        assert list(outcomes) == [Kept(2, 1, a), Kept(3, 1, a)]
+
+    async def test_a_session_that_does_not_exist_can_not_be_claimed(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        assert await owner.store.claim_session("nobody", a, owner.generation) is None
+        assert await owner.store.heads(["nobody"]) == {}
+
+    async def test_a_rejected_step_claims_nothing(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        await owner.create("s")
+        with pytest.raises(Conflict):
+            await owner.keep("s", fact(), expect=9, state=b"", claim=a)
+        assert await head(owner, "s") == Head(1, 1, None, 0)
+
+    # Tokens -------------------------------------------------------------------------------------------------------
+
+    async def test_an_owner_that_was_replaced_writes_nothing_more(self, owner: Owner) -> None:
+        first_life = await joined(owner, "a")
+        await owner.create("s", claim=first_life)
+        await owner.keep("s", delta("mine"), token=1)
+        second_life = await joined(owner, "a")
+        await owner.store.claim_session("s", second_life, owner.generation)
+        with pytest.raises(NotOwner):
+            await owner.keep("s", delta("late"), token=1, expect=1)
+        with pytest.raises(NotOwner):
+            await owner.keep("s", fact("late"), token=1, expect=1, state=b"late")
+        with pytest.raises(NotOwner):
+            await owner.keep("s", checkpoint=checkpoint("l", "s"), token=1)
+        with pytest.raises(NotOwner):
+            await owner.keep("s", delta("never"), token=3)
+        assert await owner.store.launches() == []
+        assert await owner.keep("s", delta("mine"), token=2) == Kept(3, 2, second_life)
+
+    async def test_a_token_fences_also_within_the_commit_in_which_it_changes(self, owner: Owner) -> None:
+        first_life = await joined(owner, "a")
+        await owner.create("s", claim=first_life)
+        second_life = await joined(owner, "a")
+        outcomes = await asyncio.gather(
+            owner.keep("s", delta("in time"), token=1),
+            owner.keep("s", delta("takes over"), claim=second_life),
+            owner.keep("s", delta("late"), token=1),
+            owner.keep("s", delta("new"), token=2),
+            return_exceptions=True,
+        )
+        assert list(outcomes[:2]) == [Kept(2, 1, first_life), Kept(3, 2, second_life)]
+        assert isinstance(outcomes[2], NotOwner)
+        assert outcomes[3] == Kept(4, 2, second_life)
+
+    async def test_an_owner_that_is_replaced_and_late_learns_that_it_is_replaced(self, owner: Owner) -> None:
+        await owner.create("s")
+        with pytest.raises(NotOwner):
+            await owner.keep("s", delta("late"), token=4, expect=9, expect_last=9)
+
+    async def test_a_rejected_step_does_not_hurt_the_others_of_its_group(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        await asyncio.gather(owner.create("s", claim=a), owner.create("t", claim=a), owner.create("u"))
+        outcomes = await asyncio.gather(
+            owner.keep("s", delta("a"), token=1, expect=1),
+            owner.keep("s", delta("b"), token=7),
+            owner.keep("t", delta("c"), expect=0),
+            owner.keep("t", delta("d"), expect_last=1),
+            owner.keep("u", delta("e"), expect_last=9),
+            owner.keep("u", fact("f"), expect=1, state=b"", claim=a),
+            return_exceptions=True,
+        )
+        assert [type(outcome) for outcome in outcomes] == [Kept, NotOwner, Conflict, Kept, Conflict, Kept]
+        assert await owner.store.heads(["s", "t", "u"]) == {
+            "s": Head(2, 1, a, 1),
+            "t": Head(2, 1, a, 1),
+            "u": Head(2, 2, a, 1),
+        }
+
+    # What a step expects ------------------------------------------------------------------------------------------
+
+    async def test_deltas_may_expect_a_decision_and_do_not_move_it(self, owner: Owner) -> None:
+        await owner.create("s")
+        for number in range(2, 5):
+            assert (await owner.keep("s", delta("a"), expect=1)).first == number
+        assert await head(owner, "s") == Head(4, 1, None, 0)
+        await owner.append("s", fact("stop"), expect=1, state=b"two")
+        with pytest.raises(Conflict):
+            await owner.keep("s", delta("late"), expect=1)
+        assert await head(owner, "s") == Head(5, 5, None, 0)
+
+    async def test_a_step_may_expect_the_last_event_of_any_kind(self, owner: Owner) -> None:
+        with pytest.raises(Conflict):
+            await owner.create("s", expect_last=1)
+        await owner.create("s", expect_last=0)
+        await owner.append("s", delta("a"), expect_last=1)
+        with pytest.raises(Conflict):
+            await owner.append("s", fact("end"), expect=1, expect_last=1, state=b"end")
+        assert await owner.append("s", fact("end"), expect=1, expect_last=2, state=b"end") == 3
+
+    # Receipts -----------------------------------------------------------------------------------------------------
+
+    async def test_a_receipt_gets_its_number_from_the_append(self, owner: Owner) -> None:
+        await owner.create("s", fact(), delta("a"))
+        events = (delta("b"), fact("taken"), fact("begun"))
+        kept = await owner.keep("s", *events, expect=1, state=b"", receipt=Receipt("m", "d", b"{}", event=1))
+        assert kept.first == 3
+        assert await owner.store.find_receipt("s", "m") == Receipt("m", "d", b"{}", seq=4)
+        await owner.keep("s", fact(), receipt=Receipt("n", "d", b"{}"))
+        assert await owner.store.find_receipt("s", "n") == Receipt("n", "d", b"{}")
+
+    async def test_the_numbers_of_receipts_are_right_within_one_commit(self, owner: Owner) -> None:
+        await owner.create("s")
+        await asyncio.gather(
+            *(owner.keep("s", delta("a"), fact(), receipt=Receipt(f"m{n}", "d", b"{}", event=1)) for n in range(5))
+        )
+        found = [await owner.store.find_receipt("s", f"m{n}") for n in range(5)]
+        assert [receipt.seq for receipt in found if receipt] == [3, 5, 7, 9, 11]
+
+    @pytest.mark.parametrize("event", [-1, 1, 5])
+    async def test_a_receipt_of_an_event_that_is_not_in_the_step_is_refused(self, owner: Owner, event: int) -> None:
+        await owner.create("s")
+        with pytest.raises(StoreError):
+            await owner.keep("s", fact(), receipt=Receipt("m", "d", b"{}", event=event))
+        with pytest.raises(StoreError):
+            await owner.keep("s", receipt=Receipt("m", "d", b"{}", event=0))
+        assert await owner.store.find_receipt("s", "m") is None
+
+    # Release ------------------------------------------------------------------------------------------------------
+
+    async def test_a_released_session_has_no_owner_and_the_next_one_gets_a_higher_token(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        await owner.create("s", claim=a)
+        assert await owner.store.release("s", 1, 1, owner.generation)
+        assert await head(owner, "s") == Head(1, 1, None, 1)
+        assert await owner.store.release("s", 1, 1, owner.generation), "to do it again is harmless"
+        assert await owner.keep("s", delta("command")) == Kept(2, 1, None)
+        assert await owner.keep("s", delta("claim"), claim=a) == Kept(3, 2, a)
+        with pytest.raises(NotOwner):
+            await owner.keep("s", delta("late"), token=1)
+
+    async def test_a_session_is_not_released_if_something_was_decided_meanwhile(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        await owner.create("s", claim=a)
+        await owner.keep("s", delta("no decision"))
+        _, released = await asyncio.gather(
+            owner.keep("s", fact("a message"), expect=1, state=b""), owner.store.release("s", 1, 1, owner.generation)
+        )
+        assert not released
+        assert await head(owner, "s") == Head(3, 3, a, 1)
+        assert await owner.store.release("s", 1, 3, owner.generation)
+
+    async def test_only_the_owner_of_the_moment_releases_a_session(self, owner: Owner) -> None:
+        await owner.create("s", claim=await joined(owner, "a"))
+        again = await joined(owner, "a")
+        await owner.store.claim_session("s", again, owner.generation)
+        assert not await owner.store.release("s", 1, 1, owner.generation)
+        assert not await owner.store.release("nobody", 0, 0, owner.generation)
+        assert await head(owner, "s") == Head(1, 1, again, 2)
+
+    async def test_an_erased_session_has_no_owner_and_its_name_begins_without_one(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        await owner.create("other", claim=a)
+        await owner.create("s", claim=a)
+        await owner.store.erase("s", owner.generation)
+        assert await owner.store.heads(["s", "other"]) == {"other": Head(1, 1, a, 1)}
+        assert await owner.store.claim_session("s", a, owner.generation) is None
+        await owner.create("s")
+        assert await head(owner, "s") == Head(1, 1, None, 0)
+
+    async def test_a_fenced_server_neither_claims_nor_releases(self, owner: Owner) -> None:
+        a = await joined(owner, "a")
+        await owner.create("s", claim=a)
+        await owner.store.claim()
+        with pytest.raises(Fenced):
+            await owner.store.claim_session("s", a, owner.generation)
+        with pytest.raises(Fenced):
+            await owner.store.release("s", 1, 1, owner.generation)
+
+    # Nodes --------------------------------------------------------------------------------------------------------
+
+    async def test_each_life_of_a_node_has_a_higher_number_and_only_the_last_one_beats(self, owner: Owner) -> None:
+        first = await joined(owner, "a")
+        assert await owner.store.beat(first)
+        second = base.Owner("a", await owner.store.join("a", b'{"version":"2"}'))
+        assert second.incarnation > first.incarnation
+        assert not await owner.store.beat(first)
+        [before] = await owner.store.nodes()
+        assert await owner.store.beat(second)
+        [after] = await owner.store.nodes()
+        assert after == Node("a", second.incarnation, before.heartbeat + 1, False, b'{"version":"2"}')
+
+    async def test_a_beat_of_a_node_that_never_joined_changes_nothing(self, owner: Owner) -> None:
+        assert not await owner.store.beat(base.Owner("nobody", 1))
+        assert await owner.store.nodes() == []
+
+    async def test_where_one_server_is_admitted_a_node_that_joins_marks_the_others_dead(self, owner: Owner) -> None:
+        a, b = await joined(owner, "a"), await joined(owner, "b")
+        dead = {node.node: node.dead for node in await owner.store.nodes()}
+        assert dead == {"a": self.one_server, "b": False}
+        assert await owner.store.beat(a) is not self.one_server
+        assert await owner.store.beat(b)
+
+    async def test_a_node_that_was_dead_is_alive_when_it_joins_again(self, owner: Owner) -> None:
+        await joined(owner, "a")
+        await joined(owner, "b")
+        again = await joined(owner, "a")
+        assert await owner.store.beat(again)
+        assert {node.node: node.dead for node in await owner.store.nodes()} == {"a": False, "b": self.one_server}
+
+    async def test_owners_and_nodes_are_there_after_closing_and_opening(self, make_store: MakeStore) -> None:
+        store = make_store()
+        await store.open()
+        before = Owner(store, await store.claim())
+        a = await joined(before, "a")
+        await before.create("s", claim=a)
+        nodes = await store.nodes()
+        await store.close()
+        store = make_store()
+        await store.open()
+        after = Owner(store, await store.claim())
+        assert await store.nodes() == nodes
+        assert await after.keep("s", delta("a"), token=1) == Kept(2, 1, a)
+        assert (await joined(after, "a")).incarnation > a.incarnation
+        await store.close()
+
+    # Lists --------------------------------------------------------------------------------------------------------
+
+    async def test_the_heads_of_many_sessions_are_read_at_once_and_unknown_ones_are_left_out(
+        self, owner: Owner
+    ) -> None:
+        a = await joined(owner, "a")
+        names = [f"s{number}" for number in range(300)]
+        await asyncio.gather(*(owner.create(name, claim=a) for name in names[::2]))
+        await owner.append("s4", delta("x"))
+        heads = await owner.store.heads([*names, "s0", 'quo"te', ""])
+        assert set(heads) == set(names[::2])
+        assert heads["s4"] == Head(2, 1, a, 1)
+        assert await owner.store.heads([]) == {}
+
+    async def test_sessions_that_wait_for_an_owner_are_found_longest_waiting_first(self, owner: Owner) -> None:
+        for name, day, state in (("x", 3, "accepted"), ("y", 1, "idle"), ("z", 2, "accepted"), ("w", 4, "processing")):
+            await owner.create(name, listed=listed(state=state, last_active_at=f"2026-01-0{day}T00:00:00Z"))
+        assert await owner.store.waiting() == ["z", "x"]
+        await owner.append("z", listed=listed(state="processing"))
+        assert await owner.store.waiting() == ["x"]
+
+    async def test_a_list_says_where_each_log_ends(self, owner: Owner) -> None:
+        await owner.create("s", listed=listed(title="s"))
+        await owner.create("t", fact(), delta("a"), delta("b"))
+        await owner.append("s", delta("a"))
+        page = await owner.store.list_sessions(Query())
+        assert {found.session_id: found.last_seq for found in page.found} == {"s": 2, "t": 3}
+        await owner.compact("t")
+        page = await owner.store.list_sessions(Query(limit=1))
+        assert [(found.session_id, found.last_seq) for found in page.found] == [("t", 3)]
+
+    async def test_changes_are_read_up_to_a_size(self, owner: Owner) -> None:
+        await owner.create("s", *(fact("x" * 10) for _ in range(6)))
+        size = len(fact("x" * 10).body)
+
+        async def numbers(**bounds: Any) -> list[int]:
+            rows = await owner.store.list_changes(0, ("plan",), 5, **bounds)
+            return [event.seq for _, _, event in rows]
+
+        assert await numbers() == await numbers(max_bytes=99 * size) == [1, 2, 3, 4, 5]
+        assert await numbers(max_bytes=3 * size) == [1, 2, 3]
+        assert await numbers(max_bytes=3 * size - 1) == [1, 2]
+        assert await numbers(max_bytes=0) == [1], "a reader must be able to go on"
+
+    async def test_the_rows_of_one_launch_are_read_without_the_others(self, owner: Owner) -> None:
+        await owner.create("s", checkpoint=checkpoint("l1", "s"))
+        await owner.create("t", checkpoint=checkpoint("l1", "t"))
+        await owner.append("t", checkpoint=checkpoint("l2", "t"))
+        assert [row.session_id for row in await owner.store.launches("l1")] == ["s", "t"]
+        assert await owner.store.launches("l2") == [checkpoint("l2", "t")]
+        assert await owner.store.launches("l3") == []
+        assert len(await owner.store.launches()) == 3
+
+    # All of it ----------------------------------------------------------------------------------------------------
+
+    @settings(generated, max_examples=120)
+    @given(groups=st.lists(groups, max_size=25))
+    async def test_whatever_nodes_do_the_store_agrees_with_the_rules(
+        self, owner: Owner, groups: list[list[Do]]
+    ) -> None:
+        model = Model(owner.store, owner.generation, uuid4().hex, one_server=self.one_server)
+        for group in groups:
+            asked = [model.prepare(step) for step in group]
+            # At the same time: steps share a commit.
+            outcomes = await asyncio.gather(*(model.carry_out(one) for one in asked), return_exceptions=True)
+            answers = [type(outcome) if isinstance(outcome, StoreError) else outcome for outcome in outcomes]
+            assert answers == [model.expect(one) for one in asked]
+            assert await model.stored_heads() == model.heads
