@@ -148,6 +148,8 @@ def other_agent() -> list[ev.Event | None]:
         ev.WaitingUntil(until=None, reason="message"),
         gone("two"),
         message(3, "again"),
+        ev.WaitingToBegin(turn=3, code="slots_full", message="The server runs as many turns as it may."),
+        LOOK,
         start(3, native_session_id="n-one", replayed=2),
         LOOK,
         ev.TurnEnd(turn=3, stop_reason="end_turn", input_bytes=9),

@@ -3,8 +3,10 @@
 Above: the tests of the core. Below: core. No clock, no store, no process: time is a counter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
@@ -16,7 +18,7 @@ from perdure.core.observe import observe
 from perdure.core.permissions import Rule
 from perdure.core.resume import AgentFacts
 from perdure.core.session import create, decide
-from perdure.core.state import Session, dump
+from perdure.core.state import Session, WaitsFor, dump
 
 START_S = 1_800_000_000.0
 ALLOW = ev.PromptOption("yes", "Allow", "allow_once")
@@ -45,7 +47,23 @@ def facts(
 def world(
     at_s: float = 0.0, *, rules: Sequence[Rule] = (), known: AgentFacts | None = None, **more: AgentFacts
 ) -> World:
-    return World(stamp(START_S + at_s), lambda agent: more.get(agent, known or facts()), tuple(rules))
+    return World(stamp(START_S + at_s), KnownAgents(more, known or facts()), tuple(rules))
+
+
+class KnownAgents(Mapping[str, AgentFacts]):
+    """Facts of any agent: those that are given, else the same for all."""
+
+    def __init__(self, given: Mapping[str, AgentFacts], others: AgentFacts) -> None:
+        self._given, self._others = given, others
+
+    def __getitem__(self, agent: str) -> AgentFacts:
+        return self._given.get(agent, self._others)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
 
 
 class Stage:
@@ -57,6 +75,9 @@ class Stage:
         self.at_s = 0.0
         self.rules: list[Rule] = []
         self.known = facts()
+        self.waits_for: WaitsFor | None = None
+        """Why no turn may begin."""
+        self.knows_agents = True
         self.log: list[ev.Event] = []
         self.launches = 0
         self.messages = 0
@@ -65,7 +86,9 @@ class Stage:
         self.log += [ev.decode(ev.encode(event)) for event in decision.events]
 
     def world(self) -> World:
-        return world(self.at_s, rules=self.rules, known=self.known)
+        made = world(self.at_s, rules=self.rules, known=self.known)
+        known = made.facts if self.knows_agents else {}
+        return msgspec.structs.replace(made, facts=known, waits_for=self.waits_for)
 
     # Steps -------------------------------------------------------------------------------------------------------
 
@@ -248,6 +271,72 @@ def aborting_busy() -> Stage:
     return stage
 
 
+NO_SLOT = WaitsFor("slots_full", "The server runs as many turns as it may.")
+
+
+def accepted() -> Stage:
+    """A message whose turn waits for a slot."""
+    stage = Stage()
+    stage.waits_for = NO_SLOT
+    stage.send()
+    return stage
+
+
+def accepted_attached() -> Stage:
+    """The same, in a session whose process is there."""
+    stage = without_a_slot(attached())
+    stage.send("again")
+    return stage
+
+
+def accepted_busy() -> Stage:
+    stage = accepted()
+    stage.queue()
+    return stage
+
+
+def accepted_single_run() -> Stage:
+    stage = without_a_slot(Stage(single_shot=True))
+    stage.send()
+    return stage
+
+
+def accepted_unknown() -> Stage:
+    """A single run of an agent of which this machine knows nothing."""
+    stage = Stage(single_shot=True)
+    stage.knows_agents = False
+    stage.send()
+    return stage
+
+
+def accepted_command() -> Stage:
+    """A slash command that waited until it could only be replayed: the history was changed meanwhile."""
+    stage = attached()
+    stage.offer("compact")
+    without_a_slot(stage).send("/compact")
+    stage.do(cmd.EditMessage(turn=1, message_id="m1", text="other"))
+    return with_a_slot(stage)
+
+
+def accepted_after_edit() -> Stage:
+    """A message that waits after the history was changed: its agent will need a replay."""
+    stage = attached()
+    stage.offer("compact")
+    without_a_slot(stage).send("plain")
+    stage.do(cmd.EditMessage(turn=1, message_id="m1", text="other"))
+    return with_a_slot(stage)
+
+
+def without_a_slot(stage: Stage) -> Stage:
+    stage.waits_for = NO_SLOT
+    return stage
+
+
+def with_a_slot(stage: Stage) -> Stage:
+    stage.waits_for = None
+    return stage
+
+
 def ended() -> Stage:
     stage = attached()
     stage.do(cmd.EndSession("stopped", "person"))
@@ -282,9 +371,38 @@ def single_run_aborting() -> Stage:
     return stage
 
 
+def _named(name: str, make: Callable[[], Stage]) -> Callable[[], Stage]:
+    make.__name__ = name
+    return make
+
+
+def _resuming_command_busy() -> Stage:
+    stage = resuming_command()
+    stage.queue()
+    return stage
+
+
+WITH_A_SLOT = tuple(
+    _named(f"{made.__name__}_with_a_slot", lambda made=made: with_a_slot(made()))  # type: ignore[misc]
+    for made in (accepted, accepted_attached, accepted_busy, accepted_single_run)
+)
+WITHOUT_A_SLOT = tuple(
+    _named(f"{made.__name__}_without_a_slot", lambda made=made: without_a_slot(made()))  # type: ignore[misc]
+    for made in (idle, attached, limited, limited_busy, busy, aborting_busy, _resuming_command_busy)
+)
+
 SITUATIONS = (
     idle,
     attached,
+    accepted,
+    accepted_attached,
+    accepted_busy,
+    accepted_single_run,
+    accepted_unknown,
+    accepted_command,
+    accepted_after_edit,
+    *WITH_A_SLOT,
+    *WITHOUT_A_SLOT,
     limited,
     limited_busy,
     starting,

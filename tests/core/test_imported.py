@@ -16,7 +16,6 @@ from perdure.core.imported import TAKEN, check_id, finished_turns, time_of
 from perdure.core.session import create
 from perdure.core.transcript import History
 from perdure.core.view import public_session, public_turn
-from tests.core.stage import facts
 
 Json = dict[str, Any]
 TIME = "2026-02-07T12:00:00.000Z"
@@ -43,7 +42,7 @@ def taken(events: list[Json]) -> Decision:
 def session_of(events: list[ev.Event]) -> Decision:
     """A new session with these turns."""
     command = cmd.CreateSession(session_id="s", project=None, agent="claude", workdir="/")
-    decision = create(command, World(now=TIME, facts_of=lambda _: facts()))
+    decision = create(command, World(now=TIME))
     take_over(decision, events, {event.turn or 0 for event in events}, counted=True)
     return decision
 
@@ -53,6 +52,17 @@ def folded(events: list[ev.Event]) -> Json:
     decision = session_of(events)
     shown = public_session(decision.state, len(decision.events))
     return {**shown, "turns": [public_turn(found) for found in decision.turns.values()]}
+
+
+@pytest.mark.parametrize("between", [[], ["error"]])
+def test_a_turn_that_ended_before_it_began_has_no_turn_start(between: list[str]) -> None:
+    wanted = ["user_message", *between, "turn_end"]
+    ended = [event for event in turn(1) if event["type"] in wanted]
+    shown = folded(finished_turns(ended + turn(2), "claude"))
+    assert [(found["turn"], found["context"]) for found in shown["turns"]] == [(1, None), (2, "fresh")]
+    assert shown["state"] == "idle"
+    with pytest.raises(Refused, match="must go on with turn_start"):
+        finished_turns([event for event in turn(1) if event["type"] != "turn_start"], "claude")
 
 
 def test_turns_are_taken_with_their_figures_and_the_agent_that_is_meant() -> None:

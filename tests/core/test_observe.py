@@ -27,6 +27,7 @@ from tests.core.stage import (
     resuming,
     single_run,
     types,
+    without_a_slot,
     working,
 )
 
@@ -76,6 +77,10 @@ def with_a_tool_and_busy() -> Stage:
     return stage
 
 
+def busy_without_a_slot() -> Stage:
+    return without_a_slot(with_a_tool_and_busy())
+
+
 def with_a_tool_in_a_single_run() -> Stage:
     stage = single_run()
     stage.see(ev.ToolUse(turn=1, tool_id="t", name="Bash"))
@@ -84,7 +89,7 @@ def with_a_tool_in_a_single_run() -> Stage:
 
 def test_the_table_says_exactly_which_facts_change_the_phase() -> None:
     happened: dict[str, dict[str, set[str]]] = {}
-    for situation in (*SITUATIONS, with_a_tool, with_a_tool_and_busy, with_a_tool_in_a_single_run):
+    for situation in (*SITUATIONS, with_a_tool, with_a_tool_and_busy, busy_without_a_slot, with_a_tool_in_a_single_run):
         for number in range(len(list(all_facts(situation())))):
             stage = situation()
             fact = list(all_facts(stage))[number]

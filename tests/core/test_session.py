@@ -21,6 +21,7 @@ def commands(stage: Stage) -> Iterator[cmd.Command]:
     yield cmd.SubmitMessage(message_id="new", text="new")
     yield cmd.SubmitMessage(message_id="new", text="new", when_busy="queue")
     yield cmd.SubmitMessage(message_id="new", text="new", when_busy="interrupt")
+    yield cmd.SubmitMessage(message_id="new", text="/compact", when_busy="interrupt")
     yield cmd.EditMessage(turn=turn, message_id="m1", text="other")
     yield cmd.Rewind(turn=turn)
     yield cmd.RetryTurn(turn=turn, message_id="new", text="again")
@@ -41,6 +42,7 @@ def commands(stage: Stage) -> Iterator[cmd.Command]:
     yield cmd.EndWait("Go on.")
     yield cmd.GiveUpTurn(code="internal", message="It can't be started.")
     yield cmd.BeginAnew("native_session_shared")
+    yield cmd.BeginTurn()
 
 
 def each_step() -> Iterator[tuple[Stage, cmd.Command]]:

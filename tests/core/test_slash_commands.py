@@ -263,7 +263,7 @@ def first_views(stage: Stage, start: ev.TurnStart) -> list[int]:
     replayed = Stage()
     for event in stage.log[1 : stage.log.index(start)]:
         evolve(replayed.state, event)
-    return turns_of(replayed.state.visible)
+    return [turn for turn in turns_of(replayed.state.visible) if turn != start.turn]
 
 
 def play(stage: Stage, step: str, agent: str, flag: bool) -> None:

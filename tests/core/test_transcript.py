@@ -21,7 +21,7 @@ said = st.text(min_size=1, max_size=40).filter(str.strip)
 def told(stage: Stage) -> str:
     """What the running turn's agent is sent."""
     turn = stage.state.turn
-    assert turn is not None
+    assert turn is not None and turn.context is not None
     history = folded(stage)
     untold = missing(stage.state.visible, turn.agent, turn.scope, turn.seen, before=turn.turn)
     message = history.views[turn.turn].message

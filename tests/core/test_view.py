@@ -1,20 +1,29 @@
 """A turn as it looks: text with a bounded tail, tools, and snapshots."""
 
+import gc
 import sys
+import tracemalloc
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
+from perdure.core import view as view_module
 from perdure.core.view import (
     LIVE_IMAGE_CHARS,
+    LIVE_OLD_TOOLS,
+    LIVE_PARTS,
+    LIVE_PARTS_BYTES,
+    LIVE_PROMPTS,
     LIVE_TEXT_CHARS,
     LIVE_TOOLS_BYTES,
+    PART_BYTES,
     TOOL_CONTENT_CHARS,
     TextPart,
     TurnView,
@@ -22,6 +31,7 @@ from perdure.core.view import (
     snapshot,
     visible_turns,
 )
+from perdure.runtime.log.records import last_line
 from tests.core.stage import SITUATIONS, Stage, asking, attached, busy, ended, idle, working
 
 deltas = st.lists(
@@ -106,7 +116,7 @@ def test_a_live_view_keeps_the_newest_pictures_and_a_transcript_all() -> None:
         live.fold(image)
         whole.fold(image)
     assert [part["data"] is not None for part in live.show()] == [False] * 6 + [True] * 4
-    assert live.size == LIVE_IMAGE_CHARS and whole.size == 10 * LIVE_IMAGE_CHARS // 4
+    assert 0 < live.size - LIVE_IMAGE_CHARS == whole.size - 10 * LIVE_IMAGE_CHARS // 4 < 10_000
     assert all(part["data"] is not None for part in whole.show())
 
 
@@ -157,9 +167,9 @@ def test_a_prompt_that_was_answered_and_an_edited_message_count_as_they_are_now(
 def test_text_that_is_not_ascii_counts_as_wide_as_it_is_kept() -> None:
     view = TurnView(1)
     view.fold(ev.AssistantText(turn=1, block=0, delta="x" * LIVE_TEXT_CHARS))
-    assert view.size == LIVE_TEXT_CHARS
+    assert view.size == LIVE_TEXT_CHARS + PART_BYTES
     view.fold(ev.AssistantText(turn=1, block=0, delta="\U0001f600"))
-    assert view.size == 4 * (LIVE_TEXT_CHARS + 1) >= sys.getsizeof(view.text()) - 100
+    assert view.size == 4 * (LIVE_TEXT_CHARS + 1) + PART_BYTES >= sys.getsizeof(view.text()) - 100
 
 
 def test_a_live_view_keeps_what_the_newest_tools_were_given_and_a_transcript_all() -> None:
@@ -202,7 +212,7 @@ def test_a_snapshot_of_any_situation_is_json_and_says_where_it_stands() -> None:
         stage = situation()
         shown = viewed(stage)
         assert (shown["seq"], shown["type"], shown["session_id"]) == (len(stage.log), "snapshot", "s")
-        assert shown["session"]["state"] in ("idle", "processing", "ended")
+        assert shown["session"]["state"] in ("idle", "accepted", "processing", "ended")
         assert shown["visible_turns"] == list(range(1, stage.state.turn_count + 1))
 
 
@@ -241,3 +251,149 @@ def test_a_prompt_that_was_answered_says_what_was_asked_and_why_it_was_denied() 
     [part] = view.show()
     assert (part["title"], part["kind"], part["reason"]) == ("rm x", "permission", "not that one")
     assert "answer" not in part and "questions" not in part
+
+
+# A turn of very many parts --------------------------------------------------------------------------------------------
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("text"), st.integers(0, 2), st.text(max_size=6)),
+        st.tuples(st.just("thinking"), st.integers(0, 2), st.text(max_size=6)),
+        st.tuples(st.sampled_from(("tool", "result")), st.integers(0, 5), st.just("")),
+        st.tuples(st.sampled_from(("plan", "system", "image")), st.just(0), st.text(max_size=6)),
+    ),
+    max_size=80,
+)
+
+
+def step(view: TurnView, number: int, kind: str, block: int, text: str) -> None:
+    if kind == "text" or kind == "thinking":
+        fold(view, kind, block, text)
+    elif kind == "tool":
+        view.fold(ev.ToolUse(turn=1, tool_id=f"t{number}", name="Bash", title=text))
+    elif kind == "result":
+        view.fold(ev.ToolResult(turn=1, tool_id=f"t{max(0, number - block)}", content="done"))
+    elif kind == "plan":
+        view.fold(ev.Plan(turn=1, entries=[ev.PlanEntry(text)]))
+    elif kind == "image":
+        view.fold(ev.Image(turn=1, mime_type="image/png", size=3, data=text or None))
+    else:
+        view.fold(ev.System(turn=1, code="c", message=text))
+
+
+@example([("text", 0, "0"), ("text", 1, ""), ("text", 0, "0"), *[("system", 0, "")] * 3], 1, 1, LIVE_PARTS_BYTES, 30)
+@given(steps, st.integers(1, 6), st.integers(1, 3), st.sampled_from((600, LIVE_PARTS_BYTES)), st.integers(1, 30))
+def test_a_live_view_shows_the_newest_parts_and_counts_the_others(
+    given_steps: list[tuple[str, int, str]], live_parts: int, old_parts: int, parts_bytes: int, live_chars: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_module, "LIVE_PARTS", live_parts)
+        patch.setattr(view_module, "LIVE_OLD_TOOLS", old_parts)
+        patch.setattr(view_module, "LIVE_PARTS_BYTES", parts_bytes)
+        view, whole = TurnView(1, live_chars=live_chars), TurnView(1, live_chars=None)
+        for number, (kind, block, text) in enumerate(given_steps):
+            step(view, number, kind, block, text)
+            step(whole, number, kind, block, text)
+            assert len(view.parts) <= 2 * live_parts + old_parts + 1
+            assert view.text() == whole.text()[view.text_offset :]
+            if whole.parts and isinstance(last := whole.parts[-1], dict) and last["type"] != "image":
+                assert view.parts[-1] == last
+            kept_tools = [part["tool_id"] for part in view.parts if isinstance(part, dict) and part["type"] == "tool"]
+            assert list(view.tools) == kept_tools
+            assert view.size <= whole.size + 2 * PART_BYTES + 1_000
+    assert view.parts_offset + len(view.parts) == len(whole.parts)
+    notices = [part for part in whole.show() if part["type"] in ("system", "image")]
+    assert view.notices_offset + sum(part["type"] in ("system", "image") for part in view.show()) == len(notices)
+    thought = [part for part in whole.show() if part["type"] == "thinking"]
+    kept = sum(len(part["text"]) for part in view.show() if part["type"] == "thinking")
+    assert view.thinking_offset + kept == sum(len(part["text"]) for part in thought)
+    assert whole.parts_offset == whole.notices_offset == whole.thinking_offset == 0
+    assert last_line(view, ()) == last_line(whole, ()) or view.text_offset > 0
+
+
+def test_a_plan_and_a_tool_that_still_runs_stay_however_many_parts_come_after_them() -> None:
+    view = TurnView(1)
+    view.fold(ev.Plan(turn=1, entries=[ev.PlanEntry("look")]))
+    view.fold(ev.ToolUse(turn=1, tool_id="parent", name="Task"))
+    for number in range(3 * LIVE_PARTS):
+        view.fold(ev.ToolUse(turn=1, tool_id=f"t{number}", name="Bash", parent_tool_id="parent"))
+        view.fold(ev.ToolResult(turn=1, tool_id=f"t{number}", content="done"))
+    view.fold(ev.Plan(turn=1, entries=[ev.PlanEntry("look", "completed")]))
+    view.fold(ev.ToolResult(turn=1, tool_id="parent", content="all done"))
+    plan, parent, *others = view.show()
+    assert plan["entries"][0]["status"] == "completed" and parent["content"] == "all done"
+    assert view.parts_offset + len(others) == 3 * LIVE_PARTS
+    assert len(others) <= 2 * LIVE_PARTS and others[-1]["tool_id"] == f"t{3 * LIVE_PARTS - 1}"
+
+
+def test_the_last_line_is_that_of_a_part_that_was_dropped() -> None:
+    view = TurnView(1)
+    for block in range(LIVE_PARTS):
+        view.fold(ev.AssistantText(turn=1, block=block, delta=f"word {block}"))
+    view.fold(ev.AssistantText(turn=1, block=LIVE_PARTS, delta="\n \n"))
+    for number in range(2 * LIVE_PARTS + 1):
+        view.fold(ev.ToolUse(turn=1, tool_id=f"t{number}", name="Bash"))
+        view.fold(ev.ToolResult(turn=1, tool_id=f"t{number}", content="done"))
+    assert view.parts_offset and not any(part["type"] == "text" for part in view.show())
+    assert last_line(view, ()) == f"word {LIVE_PARTS - 1}"
+    assert view.text().startswith("word 0word 1") and view.text_offset == 0
+
+
+def test_long_notices_are_bounded_in_bytes_and_prompts_in_number() -> None:
+    view = TurnView(1)
+    for number in range(200):
+        view.fold(ev.System(turn=1, code="c", message=LONG))
+        assert view.size < 2 * LIVE_PARTS_BYTES + 2 * len(LONG)
+        view.fold(ev.System(turn=1, code="c", message=str(number)))
+    assert view.show()[-1]["message"] == "199" and view.notices_offset == 400 - len(view.show()) > 0
+    for number in range(3 * LIVE_PROMPTS):
+        view.fold(ev.PendingPrompt(turn=1, prompt_id=f"p{number}", kind="permission", title="?"))
+    size = view.size
+    for number in range(3 * LIVE_PROMPTS):
+        view.fold(ev.PendingPrompt(turn=1, prompt_id=f"p{number}", kind="permission", title="?"))
+    assert view.size == size
+
+
+MANY: dict[str, Callable[[int], list[ev.Event]]] = {
+    "blocks of one word": lambda number: [ev.AssistantText(turn=1, block=number, delta="word ")],
+    "thoughts": lambda number: [ev.AssistantThinking(turn=1, block=number, delta="word ")],
+    "tools that are over": lambda number: [
+        ev.ToolUse(turn=1, tool_id=f"t{number}", name="Bash", input={"command": "ls"}),
+        ev.ToolResult(turn=1, tool_id=f"t{number}", content="a"),
+    ],
+    "tools that never end": lambda number: [ev.ToolUse(turn=1, tool_id=f"t{number}", name="Bash")],
+    "system lines": lambda number: [ev.System(turn=1, code="c", message=f"line {number}")],
+    "pictures": lambda number: [ev.Image(turn=1, mime_type="image/png", size=3, data="AAAA")],
+    "prompts": lambda number: [
+        ev.PendingPrompt(turn=1, prompt_id=f"p{number}", kind="permission", title="?"),
+        ev.PromptResolved(turn=1, prompt_id=f"p{number}", by="person", outcome="allowed", delivered=True),
+    ],
+    "prompts that nobody answers": lambda number: [
+        ev.PendingPrompt(turn=1, prompt_id=f"p{number}", kind="permission", title="?")
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_memory_is_flat_for_two_hundred_thousand_parts(kind: str) -> None:
+    view, make = TurnView(1), MANY[kind]
+
+    def grow(first: int, upto: int) -> int:
+        for number in range(first, upto):
+            for event in make(number):
+                view.fold(event)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    # Only the last ones are traced, which is slow. By the end hardly anything is kept that came before them.
+    grow(0, 185_000)
+    tracemalloc.start(1)
+    try:
+        small = grow(185_000, 192_500)
+        large = grow(192_500, 200_000)
+    finally:
+        tracemalloc.stop()
+    most = 2 * LIVE_PARTS + LIVE_OLD_TOOLS
+    assert len(view.parts) <= most and len(view.tools) <= most
+    assert large < 16 * 1024 * 1024 and large - small < 6 * 1024 * 1024
+    assert large <= 2 * view.size + 1024 * 1024, "what it says of its size is about what it takes"

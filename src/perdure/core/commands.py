@@ -158,6 +158,10 @@ class BeginAnew(Struct, frozen=True):
     reason: str
 
 
+class BeginTurn(Struct, frozen=True):
+    """Begin the turn of an accepted message, planned from the facts of this moment. From the session's owner only."""
+
+
 class EndWait(Struct, frozen=True):
     """The moment has come until which a turn was put off: go on with what waits, or with `text`."""
 
@@ -165,7 +169,7 @@ class EndWait(Struct, frozen=True):
 
 
 class GiveUpTurn(Struct, frozen=True, kw_only=True):
-    """The running turn has no process and gets none: it was aborted first, or none can be started."""
+    """The turn has no process and gets none: it was aborted first, or no agent can be started for it."""
 
     code: str
     message: str
@@ -188,5 +192,6 @@ Command = (
     | PrepareLaunch
     | GiveUpTurn
     | BeginAnew
+    | BeginTurn
     | EndWait
 )

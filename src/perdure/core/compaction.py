@@ -1,6 +1,6 @@
 """Compaction: a finished turn's runs of deltas made into one event each, without losing a position.
 
-Above: the host asks for it when a turn has ended, stores keep the outcome and serve positions inside a run.
+Above: the compactor asks for it when a turn has ended, stores keep the outcome and serve positions inside a run.
 Below: nothing. It is not where anything is kept, and it never joins across a block, a turn or another event:
 the text that a reader puts together is the same before and after.
 """

@@ -1,6 +1,6 @@
 """Events in the making: what a decision is made from, and what it leads to. Pure."""
 
-from collections.abc import Callable, Set
+from collections.abc import Mapping, Set
 from typing import Literal
 
 from msgspec import Struct
@@ -9,22 +9,23 @@ from perdure.core import events as ev
 from perdure.core.evolve import evolve
 from perdure.core.permissions import Rule
 from perdure.core.resume import AgentFacts
-from perdure.core.state import Given, Session, Turn, fork
+from perdure.core.state import Given, Session, Turn, WaitsFor, fork
 
-_OF_A_TURN = (ev.TurnStart, ev.TurnEnd, ev.ContextFallback, ev.HistoryShortened)
+_OF_A_TURN = (ev.UserMessage, ev.TurnStart, ev.TurnEnd, ev.ContextFallback, ev.HistoryShortened)
 
 
 class World(Struct, frozen=True):
-    """What the machine can't know by itself, as values."""
+    """What the machine can't know, gathered before the decision and passed as values."""
 
     now: str
-    facts_of: Callable[[str], AgentFacts]
+    facts: Mapping[str, AgentFacts] = {}
+    """By name, the agents that this decision may start a turn with."""
     rules: tuple[Rule, ...] = ()
     scope: Literal["all", "agent"] = "all"
     given_twice: Set[tuple[str, str]] = frozenset()
     """(program, native session id) of those that were given out more than once."""
-    keeps_slot: bool = True
-    """Whether a queued message may follow a turn at once: not while more turns run than there are slots."""
+    waits_for: WaitsFor | None = None
+    """Why no turn may begin in this step; None: an accepted message begins at once."""
 
 
 class Decision:

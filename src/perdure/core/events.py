@@ -38,13 +38,22 @@ class SessionCreated(Event, tag="session_created"):
 
 
 class UserMessage(Event, tag="user_message"):
-    """A message that a turn begins with."""
+    """The message of a turn. The turn has its number from here on, and begins with `turn_start`."""
 
     message_id: str
     text: str
     agent: str
     attachments: list[dict[str, Any]] = []
     origin: Literal["person", "agent"] = "person"
+    fresh: bool = False
+    """The sender asks for a restarted context."""
+
+
+class WaitingToBegin(Event, tag="waiting_to_begin"):
+    """The turn can't begin yet: `code` and `message` say what it waits for, until `turn_start` or `turn_end`."""
+
+    code: str
+    message: str
 
 
 class TurnStart(Event, tag="turn_start"):
@@ -382,7 +391,7 @@ class HistoryShortened(Event, tag="history_shortened"):
 
 
 class WaitingUntil(Event, tag="waiting_until"):
-    """Nothing goes on before this time (a usage limit), or before a slot is free (`slots_full`); null: it can again."""
+    """Nothing runs before this time (a usage limit); null: the wait is over."""
 
     until: str | None
     reason: str
@@ -413,11 +422,11 @@ class Error(Event, tag="error"):
 
 # fmt: off
 AnyEvent = (
-    SessionCreated | UserMessage | TurnStart | AssistantText | AssistantThinking | ToolUse | ToolUpdate | ToolResult |
-    Image | Plan | Usage | TurnEnd | WaitingForInput | SessionEnd | PendingPrompt | PromptResolved | MessageQueued |
-    QueuedMessageEdited | MessageUnqueued | AbortRequested | SessionUpdated | Title | Config | AgentLaunched |
-    AgentAttached | AgentDetached | ContextFallback | DriverFallback | HistoryChanged | HistoryShortened |
-    WaitingUntil | System | Unrecognised | Error
+    SessionCreated | UserMessage | WaitingToBegin | TurnStart | AssistantText | AssistantThinking | ToolUse |
+    ToolUpdate | ToolResult | Image | Plan | Usage | TurnEnd | WaitingForInput | SessionEnd | PendingPrompt |
+    PromptResolved | MessageQueued | QueuedMessageEdited | MessageUnqueued | AbortRequested | SessionUpdated | Title |
+    Config | AgentLaunched | AgentAttached | AgentDetached | ContextFallback | DriverFallback | HistoryChanged |
+    HistoryShortened | WaitingUntil | System | Unrecognised | Error
 )
 # fmt: on
 

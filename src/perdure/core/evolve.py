@@ -13,8 +13,7 @@ from perdure.core import queue
 from perdure.core.clock import ms_between
 from perdure.core.permissions import Rule, remembered
 from perdure.core.scope import cut, turns_of
-from perdure.core.slots import SLOTS_FULL
-from perdure.core.state import Attached, Binding, Session, Span, Turn
+from perdure.core.state import Attached, Binding, Queued, Session, Span, Turn, WaitsFor
 
 RESOLVED_PROMPTS_KEPT = 100
 POISONED_KEPT = 100
@@ -63,20 +62,54 @@ def _active(state: Session, event: ev.Event) -> None:
     state.last_active_at = max(state.created_at, event.at)
 
 
-def _turn_start(state: Session, event: ev.TurnStart) -> None:
+def _user_message(state: Session, event: ev.UserMessage) -> None:
+    _active(state, event)
     number = event.turn or 0
-    state.phase = "working"
-    if event.agent != state.agent and not event.taken_over:
-        _switch_agent(state, event.agent)
-    state.started_at = state.started_at or max(state.created_at, event.at)
+    state.phase = "accepted"
+    state.accepted = Queued(
+        message_id=event.message_id,
+        text=event.text,
+        agent=event.agent,
+        fresh=event.fresh,
+        attachments=event.attachments,
+    )
+    state.waits_for = None
+    _add_turn(state, number, event.agent)
+    state.turn = Turn(
+        turn=number,
+        run_id=f"{state.id}.{number}",
+        message_id=event.message_id,
+        agent=event.agent,
+        started_at=event.at,
+        origin=event.origin,
+    )
+
+
+def _add_turn(state: Session, number: int, agent: str) -> None:
     state.last_turn = number
     state.turn_count += 1
     state.error = None
     span = state.visible[-1] if state.visible else None
-    if span is not None and span.last == number - 1 and span.agent == event.agent and span.answered:
+    if span is not None and span.last == number - 1 and span.agent == agent and span.answered:
         span.last = number
     else:
-        state.visible.append(Span(number, number, event.agent))
+        state.visible.append(Span(number, number, agent))
+
+
+def _waiting_to_begin(state: Session, event: ev.WaitingToBegin) -> None:
+    state.waits_for = WaitsFor(event.code, event.message)
+
+
+def _turn_start(state: Session, event: ev.TurnStart) -> None:
+    number = event.turn or 0
+    state.phase = "working"
+    state.accepted = state.waits_for = None
+    if event.agent != state.agent and not event.taken_over:
+        _switch_agent(state, event.agent)
+    state.started_at = state.started_at or max(state.created_at, event.at)
+    if state.turn is None or state.turn.turn != number:
+        # Imported logs may have turns without a message.
+        _add_turn(state, number, event.agent)
     state.turn = Turn(
         turn=number,
         run_id=event.run_id,
@@ -171,6 +204,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
             state.shortened[turn.agent] = turn.shortened
     if state.phase != "ended":
         state.phase = "idle"
+    state.accepted = state.waits_for = None
     state.abort_reason = None
     state.abort_requested_at = None
     _active(state, event)
@@ -373,6 +407,8 @@ def _history_changed(state: Session, event: ev.HistoryChanged) -> None:
     _active(state, event)
     for agent in event.bumped:
         state.epochs[agent] = state.epochs.get(agent, 0) + 1
+    if event.change == "edit" and state.accepted is not None and event.message_id == state.accepted.message_id:
+        state.accepted.text = event.text or ""
     if event.change == "edit" or event.turn is None:
         return
     state.visible = cut(state.visible, event.turn)
@@ -390,7 +426,7 @@ def _history_shortened(state: Session, event: ev.HistoryShortened) -> None:
 def _waiting_until(state: Session, event: ev.WaitingUntil) -> None:
     state.waiting_until = event.until
     state.waiting_reason = event.reason if event.until is not None else None
-    state.waits += event.until is not None and event.reason != SLOTS_FULL
+    state.waits += event.until is not None
 
 
 def _driver_fallback(state: Session, event: ev.DriverFallback) -> None:
@@ -412,7 +448,8 @@ def _session_end(state: Session, event: ev.SessionEnd) -> None:
 
 
 _CHANGES: dict[type[ev.Event], Callable[[Session, Any], None]] = {
-    ev.UserMessage: _active,
+    ev.UserMessage: _user_message,
+    ev.WaitingToBegin: _waiting_to_begin,
     ev.TurnStart: _turn_start,
     ev.TurnEnd: _turn_end,
     ev.ToolUse: _tool_use,

@@ -1,7 +1,7 @@
 """Changes of what was said: a message edited, turns cut off, a turn tried again, a history taken over by a new session.
 
-Above: session.py, which allows them only while no turn runs. Below: scope.py says whose own session is out of date
-afterwards. Nothing is erased: the log keeps every turn, and what is visible is the state's.
+Above: session.py, which allows them only while no turn runs (an edit also while one is accepted). Below: scope.py says
+whose own session is out of date afterwards. Nothing is erased: the log keeps each turn; the state says what is visible.
 """
 
 from collections.abc import Container, Iterable

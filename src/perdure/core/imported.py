@@ -108,9 +108,11 @@ def finished_turns(given: Iterable[dict[str, Any]], agent: str) -> list[ev.Event
         elif turn != open_turn:
             raise _wrong(number, f"turn {open_turn} has no turn_end")
         elif not begun:
-            if not isinstance(event, ev.TurnStart):
+            # A turn that was cancelled, or failed, before it began has no turn_start.
+            if not isinstance(event, ev.TurnStart | ev.Error | ev.TurnEnd):
                 raise _wrong(number, f"turn {open_turn} must go on with turn_start")
-            begun = True
+            begun = isinstance(event, ev.TurnStart)
+            open_turn = 0 if isinstance(event, ev.TurnEnd) else open_turn
         elif isinstance(event, ev.UserMessage | ev.TurnStart):
             raise _wrong(number, f"turn {open_turn} has begun already")
         elif isinstance(event, ev.PendingPrompt):

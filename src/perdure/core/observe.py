@@ -17,7 +17,16 @@ from perdure.core.permissions import DENY_ALL, answer_again, answer_by_rule
 from perdure.core.scope import view
 from perdure.core.state import Attached, Session, Turn
 from perdure.core.transcript_text import is_framing
-from perdure.core.turns import close_prompts, continue_queue, detach, finish_turn, shortened, start_over, tool_over
+from perdure.core.turns import (
+    begin_live,
+    close_prompts,
+    continue_queue,
+    detach,
+    finish_turn,
+    shortened,
+    start_over,
+    tool_over,
+)
 
 CONTENT = (
     ev.AssistantText,
@@ -39,16 +48,17 @@ SHORTER_TRIES = 3
 AGENTS_OWN = 0
 """The turn of what an agent does that nobody asked for."""
 
+AFTER_A_TURN = ("idle", "accepted", "working", "ended")
+"""Where a turn's end leads: `accepted` and `working` with the next queued message, `ended` with a single run."""
+
 OBSERVED: dict[str, dict[str, tuple[str, ...]]] = {
     # fact: {phase: where it may lead}; no other fact changes the phase, and none does where it is not listed.
-    "TurnFinished": {"working": ("idle", "working", "ended"), "aborting": ("idle", "working", "ended")},
-    "StartFailed": {"working": ("idle", "working", "ended"), "aborting": ("idle", "working", "ended")},
-    "ResumeRefused": {"working": ("working", "idle", "ended"), "aborting": ("idle", "working", "ended")},
-    "AgentExited": {"working": ("working", "idle", "ended"), "aborting": ("idle", "working", "ended")},
-    "TurnBegun": {"idle": ("working",)},
+    "TurnFinished": {"working": AFTER_A_TURN, "aborting": AFTER_A_TURN},
+    "StartFailed": {"working": AFTER_A_TURN, "aborting": AFTER_A_TURN},
+    "ResumeRefused": {"working": AFTER_A_TURN, "aborting": AFTER_A_TURN},
+    "AgentExited": {"working": AFTER_A_TURN, "aborting": AFTER_A_TURN},
+    "TurnBegun": {"idle": ("working",), "accepted": ("working",)},
 }
-"""Where several are listed after a turn's end, `working` is the start of the next waiting message, and `ended` the end
-of a single run."""
 
 
 def deltas_only(state: Session, launch_id: str, observations: Sequence[Any]) -> bool:
@@ -162,7 +172,7 @@ def _opened(decision: Decision, fact: ob.SessionOpened, pid: int | None) -> None
     assert attached is not None
     told = (fact.models, fact.modes, fact.config_options) != (None, None, None)
     if attached.opened and attached.native_session_id == fact.native_session_id and not told:
-        return  # It only said more of itself, of which the host takes note.
+        return  # It only said more of itself, of which the runner takes note.
     decision.emit(
         ev.AgentAttached(
             agent=attached.agent,
@@ -285,7 +295,12 @@ def _told(decision: Decision, fact: ob.Told) -> None:
 def _turn_begun(decision: Decision, fact: ob.TurnBegun) -> None:
     """The agent works by itself: a turn like any other, but with nothing to send."""
     state = decision.state
-    if state.phase != "idle" or state.attached is None or not state.attached.opened:
+    if state.attached is None or not state.attached.opened:
+        return
+    if state.phase == "accepted":
+        begin_live(decision)
+        return
+    if state.phase != "idle":
         return
     number = state.last_turn + 1
     message_id = f"{state.id}.{number}"

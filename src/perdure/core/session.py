@@ -4,6 +4,7 @@ The table below is the rule; the diagram in docs/sessions.md is drawn from it. P
 agents come in as values. `decide` answers commands (and may refuse), observe.py answers facts (and may not).
 
     idle      no turn runs; the next message starts one
+    accepted  a message has its turn, which the owner has not begun yet: it may wait for a slot
     working   a turn runs
     aborting  a turn runs and has been asked to stop
     ended     nothing will ever run again
@@ -21,9 +22,11 @@ from perdure.core.decision import Decision, World
 from perdure.core.errors import Refused
 from perdure.core.evolve import created
 from perdure.core.history import edit_message, retry_turn, rewind
+from perdure.core.observe import AFTER_A_TURN
 from perdure.core.state import Queued, Session
 from perdure.core.turns import (
     abort,
+    begin_turn,
     check_queued,
     continue_queue,
     detach,
@@ -37,25 +40,38 @@ from perdure.core.view import public_session
 QUEUE_MAX = 100
 QUEUE_MAX_CHARS = 4_000_000
 
+_STAYS = {phase: (phase,) for phase in ("idle", "accepted", "working", "aborting")}
+
 ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     # command: {phase: where it may lead}; a phase that is not listed refuses.
-    "SubmitMessage": {"idle": ("working",), "working": ("working", "aborting"), "aborting": ("aborting",)},
-    "EditMessage": {"idle": ("idle",)},
+    "SubmitMessage": {
+        "idle": ("accepted", "working"),
+        "accepted": AFTER_A_TURN,
+        "working": ("working", "aborting"),
+        "aborting": ("aborting",),
+    },
+    "EditMessage": {"idle": ("idle",), "accepted": ("accepted",)},
     "Rewind": {"idle": ("idle",)},
-    "RetryTurn": {"idle": ("working",)},
-    "EditQueuedMessage": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
-    "UnqueueMessage": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
-    "AbortTurn": {"idle": ("idle", "working"), "working": ("aborting",), "aborting": ("aborting",)},
-    "EndSession": {"idle": ("ended",), "working": ("ended",), "aborting": ("ended",)},
+    "RetryTurn": {"idle": ("accepted", "working")},
+    "EditQueuedMessage": {**_STAYS},
+    "UnqueueMessage": {**_STAYS},
+    "AbortTurn": {
+        "idle": ("idle", "accepted", "working"),
+        "accepted": AFTER_A_TURN,
+        "working": ("aborting",),
+        "aborting": ("aborting",),
+    },
+    "EndSession": {"idle": ("ended",), "accepted": ("ended",), "working": ("ended",), "aborting": ("ended",)},
     "AnswerPrompt": {"working": ("working",)},
-    "SetConfig": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
-    "UpdateSession": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",), "ended": ("ended",)},
-    "DetachAgent": {"idle": ("idle",)},
+    "SetConfig": {**_STAYS},
+    "UpdateSession": {**_STAYS, "ended": ("ended",)},
+    "DetachAgent": {"idle": ("idle",), "accepted": ("accepted",)},
     "ExpireTurnClock": {"working": ("working", "aborting")},
-    "PrepareLaunch": {"idle": ("idle",), "working": ("working",), "aborting": ("aborting",)},
-    "BeginAnew": {"working": ("working", "idle"), "aborting": ("aborting",)},
-    "EndWait": {"idle": ("idle", "working")},
-    "GiveUpTurn": {"working": ("idle", "working", "ended"), "aborting": ("idle", "working", "ended")},
+    "PrepareLaunch": {**_STAYS},
+    "BeginAnew": {"working": ("working", *AFTER_A_TURN[:2]), "aborting": ("aborting",)},
+    "BeginTurn": {"accepted": ("accepted", "working", "idle", "ended")},
+    "EndWait": {"idle": ("idle", "accepted", "working")},
+    "GiveUpTurn": {"accepted": AFTER_A_TURN, "working": AFTER_A_TURN, "aborting": AFTER_A_TURN},
 }
 
 
@@ -97,10 +113,11 @@ def _nothing_to_stop(state: Session) -> Refused:
 
 
 def busy(state: Session) -> Refused:
+    what = "A message is waiting to begin" if state.phase == "accepted" else "A turn is running"
     return Refused(
         "turn_active",
-        'A turn is running. Wait for it to end, abort it, or send with when_busy "queue" or "interrupt".',
-        state="processing",
+        f'{what}. Wait for it to end, abort it, or send with when_busy "queue" or "interrupt".',
+        state=state.state,
         turn=state.turn.turn if state.turn else None,
     )
 
@@ -195,7 +212,7 @@ def _end_session(decision: Decision, command: cmd.EndSession) -> None:
         decision.emit(
             ev.MessageUnqueued(message_id=queued.message_id, text=queued.text, reason="session_ended"),
         )
-    if state.working:
+    if state.busy:
         finish_turn(decision, "cancelled", prompts="discarded")
     detach(decision, command.reason)
     decision.emit(ev.SessionEnd(status=command.status, reason=command.reason))
@@ -244,6 +261,10 @@ def _begin_anew(decision: Decision, command: cmd.BeginAnew) -> None:
     state = decision.state
     if state.turn is not None and state.turn.context == "resumed" and state.attached is None:
         start_over(decision, ev.ContextFallback(turn=state.turn.turn, reason=command.reason, tried=False))
+
+
+def _begin_turn(decision: Decision, _: cmd.BeginTurn) -> None:
+    begin_turn(decision)
 
 
 def _give_up_turn(decision: Decision, command: cmd.GiveUpTurn) -> None:
@@ -314,5 +335,6 @@ _HANDLERS: dict[type[Any], Callable[[Decision, Any], None]] = {
     cmd.PrepareLaunch: _prepare_launch,
     cmd.GiveUpTurn: _give_up_turn,
     cmd.BeginAnew: _begin_anew,
+    cmd.BeginTurn: _begin_turn,
     cmd.EndWait: _end_wait,
 }

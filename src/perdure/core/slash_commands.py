@@ -27,11 +27,11 @@ def names(commands: Iterable[Any]) -> tuple[str, ...]:
     return tuple(name.lstrip("/") for name in found if isinstance(name, str) and name.strip("/ "))
 
 
-def known(state: Session, agent: str, facts: AgentFacts) -> tuple[str, ...] | None:
+def known(state: Session, agent: str, facts: AgentFacts | None) -> tuple[str, ...] | None:
     """The commands of an agent: those that it has in this session, else those that it was last seen with. None if it
     has never been asked."""
     own = state.commands if agent == state.agent else state.choices.get(agent, {}).get("commands")
-    return names(own or ()) or facts.commands
+    return names(own or ()) or (facts.commands if facts is not None else None)
 
 
 def called(text: str, commands: Collection[str] | None) -> str:

@@ -1,4 +1,4 @@
-"""Who takes a slot, and the words for a turn that finds none (S12).
+"""Who takes a slot, and the words for a turn that finds none.
 
 Above: runtime/running/placement.py counts, suspends and ends. Below: the session's state. Pure. It deliberately does
 not say what happens to a turn without a slot: that is one place in the runtime.
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perdure.core.errors import Refused
-from perdure.core.state import Session
+from perdure.core.state import Session, WaitsFor
 
 SLOTS_FULL = "slots_full"
 NAMED_MAX = 5
@@ -51,6 +51,15 @@ def no_slot(limit: int, project: str | None, takers: Sequence[Taker], *, count_i
         limit=limit,
         taken_by=[taker.session_id for taker in takers],
     )
+
+
+def waits_for_slot(limit: int, project: str | None, *, count_idle: bool) -> WaitsFor:
+    """What an accepted message waits for. It names no session: those change while it waits; `explain` knows them."""
+    setting = "slots" if project is None else "project_slots"
+    whose = "the server" if project is None else f"the project {project}"
+    many = "s" if limit > 1 else ""
+    what = f"has {limit} session{many}, idle ones included" if count_idle else f"runs {limit} turn{many} at once"
+    return WaitsFor(SLOTS_FULL, f"Waiting for a free slot: {whose} {what} ({setting} = {limit}).")
 
 
 def _named(takers: Sequence[Taker]) -> str:

@@ -44,7 +44,8 @@ class Turn(Struct, kw_only=True):
     error: str | None = None
     usage: dict[str, Any] | None = None
     cost_usd: float | None = None
-    context: str = "fresh"
+    context: str | None = None
+    """None until the turn begins."""
     context_reason: str = ""
     input_bytes: int | None = None
 
@@ -106,6 +107,13 @@ class Queued(Struct, kw_only=True):
     queued_at: str = ""
     first: bool = False
     """Sent as an interruption: it goes before those that were content to wait."""
+
+
+class WaitsFor(Struct, frozen=True):
+    """Why an accepted message has not begun yet: a code for programs, a sentence for people."""
+
+    code: str
+    message: str
 
 
 class Binding(Struct, kw_only=True):
@@ -198,9 +206,10 @@ class Session(Struct, kw_only=True):
     revision: int = 0
     """How often the history was changed: a change may name the one it was made for."""
     turn: Turn | None = None
-    """The running turn, or the last one."""
-    turn_after_seq: int = 0
-    """A position before the first event of `turn`: where its view begins to be read."""
+    """The turn that is accepted or runs, or the last one."""
+    accepted: Queued | None = None
+    """The message of an accepted turn, until the turn begins."""
+    waits_for: WaitsFor | None = None
     queue: list[Queued] = field(default_factory=list)
     prompts: dict[str, PendingPrompt] = field(default_factory=dict)
     resolved_prompts: list[str] = field(default_factory=list)
@@ -227,6 +236,11 @@ class Session(Struct, kw_only=True):
     @property
     def working(self) -> bool:
         return self.phase in ("working", "aborting")
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn is accepted or runs."""
+        return self.phase in ("accepted", "working", "aborting")
 
     @property
     def state(self) -> str:

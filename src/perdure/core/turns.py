@@ -1,9 +1,10 @@
-"""The life of a turn: planned, started, asked to stop, ended in one way only. Both halves of the machine use it.
+"""The life of a turn: accepted, planned, started, asked to stop, ended in one way only. Both halves of the machine use
+it.
 
 Above: session.py (commands) and observe.py (facts). Below: decision.py.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,9 +17,8 @@ from perdure.core.digest import shortened_words
 from perdure.core.errors import Refused
 from perdure.core.observations import Told
 from perdure.core.resume import Plan, resolve_resume
-from perdure.core.scope import missing, view
-from perdure.core.slots import SLOTS_FULL
-from perdure.core.state import Queued, Session
+from perdure.core.scope import cut, missing, view
+from perdure.core.state import Queued, Session, Span, WaitsFor
 
 UNANSWERED = ("cancelled", "withdrawn", "discarded", "agent_lost")
 """Ways in which a prompt is closed without a person's word."""
@@ -31,102 +31,177 @@ TIMED_OUT = {
 """The clocks that stop a turn: the code of its error, and what happened. Both limits of a turn have the same code."""
 
 
+NO_FACTS = WaitsFor("agent", "The message waits for a node that can run its agent.")
+
+
 def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> Plan:
+    """What the next turn of this agent would do. Raises Refused if this machine knows nothing of the agent."""
+    facts = world.facts.get(agent)
+    if facts is None:
+        raise Refused("agent_unavailable", f"There is no agent {agent!r} here. Choose another one, or configure it.")
     binding = state.bindings.get(agent)
+    earlier = _earlier(state)
     return resolve_resume(
         agent=agent,
-        facts=world.facts_of(agent),
+        facts=facts,
         fresh=fresh,
         binding=binding,
         epoch=state.epochs.get(agent, 0),
         poisoned=state.poisoned,
         unpinned=agent in state.unpinned,
         attached=state.attached,
-        last_visible_turn=state.visible[-1].last if state.visible else 0,
+        last_visible_turn=earlier[-1].last if earlier else 0,
         scope=world.scope,
         sole_holder=binding is None or (binding.fingerprint, binding.native_session_id) not in world.given_twice,
     )
 
 
-def start_turn(decision: Decision, message: Queued, *, is_retry: bool = False) -> None:
-    """One message becomes a turn: planned, and a process that can't serve it is detached. Refused, if it is a slash
-    command and the agent would get it behind a replay."""
-    state = decision.state
+def _earlier(state: Session) -> list[Span]:
+    """The visible history without the turn that is accepted."""
+    return cut(state.visible, state.last_turn) if state.phase == "accepted" else state.visible
+
+
+class _Beginning(NamedTuple):
+    """How a turn begins."""
+
+    message: Queued
+    agent: str
+    plan: Plan
+    told: int
+    """How many turns its agent gets besides the message."""
+    slash_command: str
+
+
+def _beginning(decision: Decision, message: Queued, *, is_retry: bool = False) -> _Beginning:
+    """Refused, if the message is a slash command and the agent would get it behind a replay."""
+    state, world = decision.state, decision.world
     agent = message.agent or state.agent
-    plan = plan_turn(state, agent, message.fresh, decision.world)
-    told = len(missing(state.visible, agent, decision.world.scope, plan.seen))
+    plan = plan_turn(state, agent, message.fresh, world)
+    told = len(missing(_earlier(state), agent, world.scope, plan.seen))
     command, is_known = _command_in(decision, message)
     if command and told:
         raise _no_command(command, agent, plan.reason, is_known=is_known, is_retry=is_retry)
-    attached = state.attached
-    if attached is not None and plan.context != "live":
-        # A process that has not been used yet can serve a fresh turn; one that holds another context can't.
-        if attached.agent != agent or attached.used or attached.resuming or plan.context == "resumed":
-            detach(decision, "agent_switched" if attached.agent != agent else plan.reason)
+    return _Beginning(message, agent, plan, told, command if is_known else "")
+
+
+def start_turn(decision: Decision, message: Queued, *, is_retry: bool = False) -> None:
+    """Accept a message; its turn begins in the same step, unless it has to wait. Raises Refused."""
+    state = decision.state
+    known = (message.agent or state.agent) in decision.world.facts
+    beginning = _beginning(decision, message, is_retry=is_retry) if known else None
+    waits_for = decision.world.waits_for or (None if known else NO_FACTS)
+    if beginning is not None and waits_for is None:
+        _make_way(decision, beginning)
+    has_title = bool(state.visible) or (bool(state.title) and state.title_by != "message")
+    _accept(decision, message)
+    if beginning is not None and waits_for is None:
+        _begin(decision, beginning)
+    if not has_title:
+        decision.emit(ev.Title(title=title_of(message.text), by="message"))
+    if waits_for is not None:
+        decision.emit(ev.WaitingToBegin(turn=state.last_turn, code=waits_for.code, message=waits_for.message))
+
+
+def _accept(decision: Decision, message: Queued) -> None:
+    state = decision.state
     if state.waiting_until is not None:
         decision.emit(ev.WaitingUntil(until=None, reason="message"))
-    number = state.last_turn + 1
+    decision.emit(
+        ev.UserMessage(
+            turn=state.last_turn + 1,
+            message_id=message.message_id,
+            text=message.text,
+            agent=message.agent or state.agent,
+            attachments=list(message.attachments),
+            fresh=message.fresh,
+        )
+    )
+
+
+def _make_way(decision: Decision, beginning: _Beginning) -> None:
+    """Detach a process that can't serve the turn."""
+    attached, plan = decision.state.attached, beginning.plan
+    if attached is not None and plan.context != "live":
+        # A process that has not been used yet can serve a fresh turn; one that holds another context can't.
+        switched = attached.agent != beginning.agent
+        if switched or attached.used or attached.resuming or plan.context == "resumed":
+            detach(decision, "agent_switched" if switched else plan.reason)
+
+
+def _begin(decision: Decision, beginning: _Beginning) -> None:
+    state, plan = decision.state, beginning.plan
     held = plan.context != "fresh"
-    first = not state.visible and (not state.title or state.title_by == "message")
-    decision.emit(_said(message, number, agent))
     decision.emit(
         ev.TurnStart(
-            turn=number,
-            run_id=f"{state.id}.{number}",
-            message_id=message.message_id,
-            agent=agent,
+            turn=state.last_turn,
+            run_id=f"{state.id}.{state.last_turn}",
+            message_id=beginning.message.message_id,
+            agent=beginning.agent,
             context=plan.context,
             context_reason=plan.reason,
             native_session_id=plan.native_session_id,
             scope=decision.world.scope,
             seen=plan.seen,
-            catch_up=told if held else 0,
-            replayed=0 if held else told,
-            slash_command=command if is_known else "",
+            catch_up=beginning.told if held else 0,
+            replayed=0 if held else beginning.told,
+            slash_command=beginning.slash_command,
         )
     )
-    if first:
-        decision.emit(ev.Title(title=title_of(message.text), by="message"))
 
 
-def _said(message: Queued, turn: int, agent: str) -> ev.UserMessage:
-    return ev.UserMessage(
-        turn=turn,
-        message_id=message.message_id,
-        text=message.text,
-        agent=agent,
-        attachments=list(message.attachments),
-    )
-
-
-def start_waiting(decision: Decision, message: Queued) -> bool:
-    """The same for a message whose sender is no longer there to be refused: its turn fails with the reason, and False
-    is returned. Neither the agent's process nor its own session is touched."""
-    state = decision.state
+def begin_turn(decision: Decision) -> None:
+    """Begin the accepted turn, or note what it waits for. If it can't be sent, it fails with the reason, as nobody is
+    left to be refused; neither the agent's process nor its native session is touched then."""
+    state, waits_for = decision.state, decision.world.waits_for
+    message = state.accepted
+    assert message is not None
+    if waits_for is not None:
+        if waits_for != state.waits_for:
+            decision.emit(ev.WaitingToBegin(turn=state.last_turn, code=waits_for.code, message=waits_for.message))
+        return
     try:
-        start_turn(decision, message)
-        return True
+        beginning = _beginning(decision, message)
     except Refused as refusal:
-        agent, number = message.agent or state.agent, state.last_turn + 1
-        if state.attached is not None and state.attached.agent != agent:
-            detach(decision, "agent_switched")
-        if state.waiting_until is not None:
-            decision.emit(ev.WaitingUntil(until=None, reason="message"))
-        said = _said(message, number, agent)
-        decision.emit(said)
+        _fail_accepted(decision, refusal)
+        continue_queue(decision)
+    else:
+        _make_way(decision, beginning)
+        _begin(decision, beginning)
+
+
+def begin_live(decision: Decision) -> None:
+    """The agent's process has begun to work before the accepted turn could: the turn joins it, slot or not."""
+    message = decision.state.accepted
+    if message is None or (message.agent or decision.state.agent) not in decision.world.facts:
+        return
+    try:
+        beginning = _beginning(decision, message)
+    except Refused:
+        return  # it is refused when its own time comes
+    if beginning.plan.context == "live":
+        _begin(decision, beginning)
+
+
+def _fail_accepted(decision: Decision, refusal: Refused) -> None:
+    state = decision.state
+    agent = state.turn.agent if state.turn is not None else state.agent
+    if state.attached is not None and state.attached.agent != agent:
+        detach(decision, "agent_switched")
+    code = refusal.code
+    if "slash_command" in refusal.facts and state.accepted is not None:
+        code = slash_commands.REFUSED
         decision.emit(
             ev.TurnStart(
-                turn=number,
-                run_id=f"{state.id}.{number}",
-                message_id=said.message_id,
+                turn=state.last_turn,
+                run_id=f"{state.id}.{state.last_turn}",
+                message_id=state.accepted.message_id,
                 agent=agent,
                 context="fresh",
                 context_reason=refusal.facts["context_reason"],
                 slash_command=refusal.facts["slash_command"],
             )
         )
-        finish_turn(decision, "failed", error=ev.Error(code=slash_commands.REFUSED, message=refusal.detail))
-        return False
+    finish_turn(decision, "failed", error=ev.Error(code=code, message=refusal.detail))
 
 
 def check_queued(decision: Decision, message: Queued) -> None:
@@ -144,7 +219,7 @@ def _no_command(command: str, agent: str, reason: str, *, is_known: bool, is_ret
 def _command_in(decision: Decision, message: Queued) -> tuple[str, bool]:
     """The agent's slash command that a message calls, and whether it is known to be one."""
     agent = message.agent or decision.state.agent
-    commands = slash_commands.known(decision.state, agent, decision.world.facts_of(agent))
+    commands = slash_commands.known(decision.state, agent, decision.world.facts.get(agent))
     return slash_commands.called(message.text, commands), commands is not None
 
 
@@ -199,7 +274,8 @@ def finish_turn(
     """The one way a turn ends: nothing of it stays open. If it was asked to stop, it ends as what asked says, whatever
     the agent made of it."""
     state, turn = decision.state, decision.state.turn
-    assert turn is not None and state.working
+    assert turn is not None and state.busy
+    began = turn.context is not None
     if state.abort_reason in TIMED_OUT:
         stop_reason, error = "timed_out", _timed_out(state.abort_reason)
     elif state.phase == "aborting":
@@ -217,7 +293,7 @@ def finish_turn(
             turn=turn.turn,
             stop_reason=stop_reason,
             exit_code=exit_code,
-            duration_ms=ms_between(turn.started_at, decision.world.now),
+            duration_ms=ms_between(turn.started_at, decision.world.now) if began else 0,
             usage=turn.usage,
             cost_usd=cost_usd if cost_usd is not None else turn.cost_usd,
             model=state.model or (state.models or {}).get("currentModelId"),
@@ -266,18 +342,18 @@ def shortened(decision: Decision, told: Told) -> None:
 
 
 def continue_queue(decision: Decision) -> None:
-    """After a turn's end: the next waiting message, or an invitation; with neither, a single run is over. A message
-    waits on while more turns run than there are slots: a turn whose prompt was answered does not wait for one."""
+    """After a turn's end: accept the next queued message, or invite one; a single run is over with its turn."""
     state = decision.state
     if state.phase != "idle":
         return
-    if state.queue and not decision.world.keeps_slot:
-        decision.emit(ev.WaitingUntil(until=decision.world.now, reason=SLOTS_FULL))
-        decision.emit(ev.WaitingForInput(turn=state.turn.turn if state.turn else None))
-    elif state.queue:
+    if state.queue:
         message = state.queue[0]
         decision.emit(ev.MessageUnqueued(message_id=message.message_id, text=message.text, reason="sent"))
-        if not start_waiting(decision, message):
+        try:
+            start_turn(decision, message)
+        except Refused as refusal:
+            _accept(decision, message)
+            _fail_accepted(decision, refusal)
             continue_queue(decision)
     elif state.single_shot:
         detach(decision, "run_over")
@@ -303,8 +379,12 @@ def close_prompts(decision: Decision, outcome: str) -> None:
 
 
 def abort(decision: Decision, reason: Any) -> None:
-    """Ask the running turn to stop. Open prompts are answered first: some agents wait for that."""
+    """Ask the running turn to stop. Open prompts are answered first: some agents wait for that. An accepted turn ends
+    at once: nobody has begun it."""
     state = decision.state
-    if state.phase == "working":
+    if state.phase == "accepted":
+        finish_turn(decision, "cancelled")
+        continue_queue(decision)
+    elif state.phase == "working":
         close_prompts(decision, "cancelled")
         decision.emit(ev.AbortRequested(turn=state.turn.turn if state.turn else None, reason=reason))

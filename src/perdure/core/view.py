@@ -1,9 +1,15 @@
 """A turn as it looks: the fold of its events into parts, for snapshots and transcripts.
 
-A reading of the log, never a source. A live view keeps a bounded tail of text, so that a turn of any length costs a
-bounded amount of memory; a transcript keeps all.
+A reading of the log, never a source. A live view keeps a bounded tail of text and a bounded number of parts, so that a
+turn of any length costs a bounded amount of memory; a transcript keeps all.
+
+What a live view drops: the oldest text beyond LIVE_TEXT_CHARS, what older tools were given and gave, and the oldest
+parts beyond LIVE_PARTS. The text of a dropped part is kept as text, so `text`, `text_offset`, search and the last line
+are the same as without that bound. Among the old parts, the plan and the newest tools that still run are kept.
+`parts_offset` counts what was dropped. A tool that is announced again after its part was dropped counts as a new part.
 """
 
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -19,8 +25,19 @@ LIVE_IMAGE_CHARS = 4 * 1024 * 1024
 LIVE_TOOLS_BYTES = 4 * 1024 * 1024
 """It keeps what the newest tools were given and gave within twice this; older ones then have an `offset` instead."""
 TOOL_CONTENT_CHARS = 64 * 1024
+LIVE_PARTS = 2_000
+"""A live view drops its oldest parts when it has twice as many, down to this."""
+LIVE_PARTS_BYTES = 4 * 1024 * 1024
+"""The same for the bytes of its parts, without text, pictures and what tools were given and gave."""
+LIVE_OLD_TOOLS = 100
+"""Of the tools that would be dropped, the newest that still run are kept."""
+LIVE_PROMPTS = 1_000
+"""Prompts that wait at the same time. Beyond it, an answer to the oldest is shown without what was asked."""
 SNAPSHOT_TURNS = 100
 
+NO_BLOCK = -1
+PART_BYTES = 300
+"""What each part or prompt takes beside its content, about: its object, and its places in lists."""
 
 ITEM_BYTES = 100
 """What each member of a list or an object takes beside its text, about."""
@@ -29,6 +46,7 @@ WIDE_CHAR_BYTES = 4
 
 _TOLD_AS_THEY_ARE = (ev.PromptResolved, ev.Error, ev.System, ev.ContextFallback, ev.HistoryShortened)
 _OF_A_TOOL = ("input", "diff", "locations", "content")
+_OVER = ("completed", "failed")
 
 
 def size_of(value: Any) -> int:
@@ -48,6 +66,8 @@ def size_of(value: Any) -> int:
 
 class TextPart:
     """A block of text or thought; `offset` characters of its beginning are no longer kept."""
+
+    __slots__ = ("block", "chunks", "kind", "length", "offset")
 
     def __init__(self, kind: str, block: int) -> None:
         self.kind = kind
@@ -82,17 +102,32 @@ class TurnView:
         self.tools: dict[str, dict[str, Any]] = {}
         self._asked: dict[str, ev.PendingPrompt] = {}
         self.text_offset = 0
+        self.thinking_offset = 0
+        """How many characters of thinking came before those that are kept."""
+        self.parts_offset = 0
+        """How many parts were dropped."""
+        self.notices_offset = 0
+        """How many of these were neither text, thinking, a tool nor a plan."""
+        self.dropped_text = TextPart("text", NO_BLOCK)
+        """The text of dropped parts, as far as it is kept: it comes before that of `parts`."""
+        self._dropped_block_chars = 0
+        self._images: deque[dict[str, Any]] = deque()
+        self._plan_part: dict[str, Any] | None = None
         self._live_chars = live_chars
         self._kept = 0
         self._is_wide = False
         self._of_tools = 0
+        self._of_parts = 0
+        self._of_images = 0
         self._beside = 0
+        self._parts_bytes_max = 2 * LIVE_PARTS_BYTES
 
     @property
     def size(self) -> int:
         """How many bytes it keeps, about."""
         text = self._kept * WIDE_CHAR_BYTES if self._is_wide else self._kept
-        return text + self._of_tools + self._beside
+        content = text + self._of_tools + self._of_parts + self._of_images + self._beside
+        return content + (len(self.parts) + len(self._asked)) * PART_BYTES
 
     def fold(self, event: ev.Event) -> None:
         if event.turn != self.turn:
@@ -120,8 +155,7 @@ class TurnView:
         elif isinstance(event, ev.Image):
             self._image(event)
         elif isinstance(event, ev.PendingPrompt):
-            self._beside += size_of(event) - size_of(self._asked.get(event.prompt_id))
-            self._asked[event.prompt_id] = event
+            self._ask(event)
         elif isinstance(event, ev.HistoryChanged):
             if event.change == "edit" and self.message is not None:
                 self._say({**self.message, "text": event.text, "edited_at": event.at})
@@ -136,9 +170,78 @@ class TurnView:
         self._beside += size_of(message) - size_of(self.message)
         self.message = message
 
-    def _add(self, part: dict[str, Any]) -> None:
-        self._beside += size_of(part)
+    def _ask(self, prompt: ev.PendingPrompt) -> None:
+        self._beside += size_of(prompt) - size_of(self._asked.get(prompt.prompt_id))
+        self._asked[prompt.prompt_id] = prompt
+        if self._live_chars is not None and len(self._asked) > LIVE_PROMPTS:
+            self._beside -= size_of(self._asked.pop(next(iter(self._asked))))
+
+    def _add(self, part: TextPart | dict[str, Any]) -> None:
+        if not isinstance(part, TextPart):
+            self._of_parts += size_of(part)
         self.parts.append(part)
+        if self._live_chars is not None and (
+            len(self.parts) > 2 * LIVE_PARTS or self._of_parts > self._parts_bytes_max
+        ):
+            self._drop_parts()
+
+    def _drop_parts(self) -> None:
+        """Keep the newest parts. Done at twice the bound, so its cost is shared by many parts."""
+        first, room = len(self.parts), LIVE_PARTS_BYTES
+        while first > 0 and len(self.parts) - first < LIVE_PARTS:
+            part = self.parts[first - 1]
+            room -= 0 if isinstance(part, TextPart) else self._part_bytes(part)
+            if room < 0 and first < len(self.parts):
+                break
+            first -= 1
+        old, newest = self.parts[:first], self.parts[first:]
+        kept = {index for index, part in enumerate(old) if part is self._plan_part}
+        kept.update([index for index, part in enumerate(old) if _runs(part)][-LIVE_OLD_TOOLS:])
+        for index, part in enumerate(old):
+            if index not in kept:
+                self._drop(part)
+        self.parts = [old[index] for index in sorted(kept)] + newest
+        self._of_parts = sum(self._part_bytes(part) for part in self.parts if not isinstance(part, TextPart))
+        # What is kept may be larger than the bound, and must not be counted again with each part.
+        self._parts_bytes_max = 2 * max(LIVE_PARTS_BYTES, self._of_parts)
+
+    def _drop(self, part: TextPart | dict[str, Any]) -> None:
+        self.parts_offset += 1
+        if isinstance(part, TextPart) and part.kind == "text":
+            self._keep_text(part)
+        elif isinstance(part, TextPart):
+            self._kept -= part.length
+            self.thinking_offset += part.length
+        elif part["type"] == "tool":
+            self._of_tools -= sum(size_of(part.get(key)) for key in _OF_A_TOOL)
+            del self.tools[part["tool_id"]]
+        else:
+            self.notices_offset += 1
+            if part["type"] == "image" and part["data"] is not None:
+                # Pictures are dropped in their order.
+                self._of_images -= len(self._images.popleft()["data"])
+
+    def _keep_text(self, part: TextPart) -> None:
+        text, before = part.text(), self.dropped_text
+        if part.block != before.block and text.strip():
+            before.block, self._dropped_block_chars = part.block, 0
+        elif part.block != before.block:
+            # Nothing to show, but whatever comes next does not go on with the block before it.
+            before.block = NO_BLOCK
+        before.chunks.append(text)
+        before.length += part.length
+        self._dropped_block_chars += part.length
+
+    def dropped_block(self) -> str:
+        """The last block of the dropped text that is not blank, as far as it is kept."""
+        text = self.dropped_text.text()
+        return text[len(text) - min(len(text), self._dropped_block_chars) :]
+
+    @staticmethod
+    def _part_bytes(part: dict[str, Any]) -> int:
+        """Without what is counted elsewhere."""
+        apart = _OF_A_TOOL if part["type"] == "tool" else ("data",) if part["type"] == "image" else ()
+        return size_of({key: value for key, value in part.items() if key not in apart})
 
     def _about(self, event: ev.PromptResolved) -> dict[str, Any]:
         """What was asked, and what was said to it: the prompt itself is no longer there to be looked at."""
@@ -155,7 +258,8 @@ class TurnView:
 
     def text(self) -> str:
         """The plain concatenation of the turn's text, from `text_offset` on."""
-        return "".join(part.text() for part in self.parts if isinstance(part, TextPart) and part.kind == "text")
+        texts = [part for part in self.parts if isinstance(part, TextPart) and part.kind == "text"]
+        return "".join(part.text() for part in (self.dropped_text, *texts))
 
     def show(self) -> list[dict[str, Any]]:
         shown: list[dict[str, Any]] = []
@@ -173,7 +277,7 @@ class TurnView:
         last = self.parts[-1] if self.parts else None
         if not (isinstance(last, TextPart) and last.kind == kind and last.block == block):
             last = TextPart(kind, block)
-            self.parts.append(last)
+            self._add(last)
         chars = len(delta)
         last.chunks.append(delta)
         last.length += chars
@@ -187,7 +291,7 @@ class TurnView:
         """Let go of the oldest text beyond the bound. Done at twice the bound, so its cost is shared by many deltas."""
         assert self._live_chars is not None
         excess = self._kept - self._live_chars
-        for part in self.parts:
+        for part in (self.dropped_text, *self.parts):
             if excess <= 0:
                 break
             if isinstance(part, TextPart) and part.length:
@@ -196,11 +300,14 @@ class TurnView:
                 self._kept -= dropped
                 if part.kind == "text":
                     self.text_offset += dropped
+                else:
+                    self.thinking_offset += dropped
 
     def _tool_use(self, event: ev.ToolUse) -> None:
         known = self.tools.get(event.tool_id)
         if known is not None:
-            known.update(name=event.name, kind=event.kind, title=event.title or known["title"])
+            known.update(name=event.name, kind=event.kind)
+            self._name(known, event.title or known["title"])
             if event.input is not None:
                 self._put(known, "input", event.input)
             return
@@ -225,7 +332,7 @@ class TurnView:
             return
         tool["status"] = event.status
         if event.title is not None:
-            tool["title"] = event.title
+            self._name(tool, event.title)
         for key in ("input", "diff", "locations"):
             value = getattr(event, key)
             if value is not None:
@@ -240,6 +347,10 @@ class TurnView:
                 tool["outcome"] = event.outcome
             if event.waited_ms:
                 tool["waited_ms"] = event.waited_ms
+
+    def _name(self, tool: dict[str, Any], title: str) -> None:
+        self._of_parts += size_of(title) - size_of(tool["title"])
+        tool["title"] = title
 
     def _put(self, tool: dict[str, Any], key: str, value: Any) -> None:
         self._of_tools += size_of(value) - size_of(tool.get(key))
@@ -259,27 +370,33 @@ class TurnView:
                 tool["offset"] = tool.get("offset", 0) + dropped
 
     def _image(self, event: ev.Image) -> None:
-        part = {"type": "image", "mime_type": event.mime_type, "size": event.size, "data": event.data}
-        self.parts.append({**part, "tool_id": event.tool_id})
-        self._beside += len(event.data or "")
-        if self._live_chars is None:
+        part = {"type": "image", "mime_type": event.mime_type, "size": event.size, "data": None}
+        self._add(part | {"tool_id": event.tool_id})
+        if event.data is None:
             return
-        room = LIVE_IMAGE_CHARS
-        for kept in reversed(self.parts):
-            if isinstance(kept, dict) and kept["type"] == "image" and kept["data"] is not None:
-                room -= len(kept["data"])
-                if room < 0:
-                    self._beside -= len(kept["data"])
-                    kept["data"] = None
+        # After it has its place: to make room for it may have dropped older ones.
+        shown = self.parts[-1]
+        assert isinstance(shown, dict)
+        shown["data"] = event.data
+        self._of_images += len(event.data)
+        self._images.append(shown)
+        while self._live_chars is not None and self._of_images > LIVE_IMAGE_CHARS:
+            oldest = self._images.popleft()
+            self._of_images -= len(oldest["data"])
+            oldest["data"] = None
 
     def _plan(self, event: ev.Plan) -> None:
         entries = [msgspec.to_builtins(entry) for entry in event.entries]
-        for part in self.parts:
-            if isinstance(part, dict) and part["type"] == "plan":
-                self._beside += size_of(entries) - size_of(part["entries"])
-                part["entries"] = entries
-                return
-        self._add({"type": "plan", "entries": entries})
+        if self._plan_part is None:
+            self._plan_part = {"type": "plan", "entries": entries}
+            self._add(self._plan_part)
+            return
+        self._of_parts += size_of(entries) - size_of(self._plan_part["entries"])
+        self._plan_part["entries"] = entries
+
+
+def _runs(part: TextPart | dict[str, Any]) -> bool:
+    return not isinstance(part, TextPart) and part["type"] == "tool" and part["status"] not in _OVER
 
 
 TURN_FIELDS = (
@@ -361,6 +478,7 @@ def public_session(state: Session, event_count: int) -> dict[str, Any]:
         "pending_prompts": len(state.prompts),
         "waiting_until": state.waiting_until,
         "waiting_reason": state.waiting_reason,
+        "waits_for": msgspec.to_builtins(state.waits_for),
         "usage": state.usage,
     }
 
@@ -392,6 +510,9 @@ def snapshot(
         "parts": view.show(),
         "text": view.text(),
         "text_offset": view.text_offset,
+        "thinking_offset": view.thinking_offset,
+        "parts_offset": view.parts_offset,
+        "notices_offset": view.notices_offset,
         "tools": [{key: tool[key] for key in TOOL_FIELDS} for tool in view.tools.values()],
         "pending_prompts": [public_prompt(prompt) for prompt in state.prompts.values()],
         "queue": public_queue(state),
