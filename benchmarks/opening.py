@@ -21,8 +21,9 @@ from perdure.core.observe import observe
 from perdure.core.resume import AgentFacts
 from perdure.core.session import create, decide
 from perdure.core.state import Session
-from perdure.runtime.log.log import Journal, Log
-from perdure.stores.base import Checkpoint
+from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.log import Log
+from perdure.stores.base import Checkpoint, Owner
 from perdure.stores.sqlite import SqliteStore
 
 EVENTS_PER_TURN = 100
@@ -35,7 +36,7 @@ MOST_GROWTH = 1.5
 
 def world(log: Log) -> World:
     facts = AgentFacts(driver="acp", can_resume=True, workdir_id="0-0", fingerprint="load")
-    return World(now=log.stamp(), facts_of=lambda agent: facts)
+    return World(now=log.stamp(), facts={"load": facts})
 
 
 class Writer:
@@ -50,7 +51,9 @@ class Writer:
         return Checkpoint(self._launch_id, self._journal.state.id, "load", "acp", phase, 0, 0, 0, [], b"{}")
 
     async def _record(self, make: Callable[[Session, World], Decision], phase: Any = "live") -> None:
-        await self._journal.record(lambda state: make(state, world(self._log)), checkpoint=self._checkpoint(phase))
+        await self._journal.record(
+            lambda state: make(state, world(self._log)), checkpoint=self._checkpoint(phase), by_owner=True
+        )
 
     async def _decide(self, command: cmd.Command) -> None:
         await self._record(lambda state, now: decide(state, command, now))
@@ -94,11 +97,12 @@ async def write_sessions(
     try:
         log = Log(store)
         log.generation = await store.claim()
+        log.node = Owner("here", await store.join("here", b"{}"))
         names: dict[int, str] = {}
         for length in lengths:
             name = f"s_{length}_{one_turn:d}"
             command = cmd.CreateSession(session_id=name, project=None, agent="load", workdir=str(workdir))
-            writer = Writer(log, await log.create(create(command, world(log))))
+            writer = Writer(log, (await log.create(create(command, world(log))))[0])
             size = length if one_turn else EVENTS_PER_TURN
             for number in range(1, max(1, length // size) + 1):
                 await writer.turn(number, size)

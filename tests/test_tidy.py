@@ -80,6 +80,12 @@ def test_a_package_that_no_layer_names_is_found(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("line", ["sessions.log.store.read(1)", "x = self._hub.log.store", "log.store.append(step)"])
+def test_a_surface_that_reaches_into_the_store_is_found(tmp_path: Path, line: str) -> None:
+    assert len(list(tidy.verbs_only(tree(tmp_path, surfaces__http__a=line)))) == 1
+    assert list(tidy.verbs_only(tree(tmp_path / "other", runtime__a=line))) == []
+
+
 @pytest.mark.parametrize("line", ["import msgspec", "from perdure.core import errors", "def f():\n    import click"])
 def test_a_keeper_that_needs_more_than_the_standard_library_is_found(tmp_path: Path, line: str) -> None:
     source = "import os, selectors\nfrom collections.abc import Iterator\n"

@@ -138,6 +138,14 @@ def layers(root: Path) -> Iterator[Breach]:
                 yield Breach(source.path, line, f"{source.module} must not import {inner}")
 
 
+def verbs_only(root: Path) -> Iterator[Breach]:
+    """A surface calls verbs. It never reaches through them into the log's store."""
+    for source in read(root, f"src/{PACKAGE}/surfaces"):
+        for node in source.nodes:
+            if isinstance(node, ast.Attribute) and node.attr == "store" and ast.unparse(node.value).endswith("log"):
+                yield Breach(source.path, node.lineno, f"a surface must call a verb instead of {ast.unparse(node)}")
+
+
 def standard_library_only(root: Path) -> Iterator[Breach]:
     """The keeper runs without our packages: it imports only the standard library."""
     for source in read(root, f"src/{PACKAGE}"):
@@ -253,6 +261,7 @@ def foreign_paths(root: Path) -> Iterator[Breach]:
 
 RULES: tuple[Callable[[Path], Iterator[Breach]], ...] = (
     layers,
+    verbs_only,
     standard_library_only,
     purity,
     sizes,

@@ -76,8 +76,9 @@ class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
     on_full: Annotated[
         Literal["refuse", "replace"] | None,
         Meta(
-            description="With no free slot: refuse the turn, or let the new session replace the one that was active "
-            "longest ago, which ends. With `replace` every session that has not ended takes a slot."
+            description="With no free slot: `refuse` lets the message wait, or refuses it where its sender wants that "
+            "(`when_full`); `replace` ends the session that was active longest ago. With `replace` every session that "
+            "has not ended takes a slot."
         ),
     ] = None
     count_idle: Annotated[bool | None, Meta(description="Whether idle sessions count as taken slots.")] = None

@@ -21,12 +21,10 @@ from perdure.core.errors import StoreDamaged, StoreError, StoreFull
 from perdure.runtime.agents.registry import Agents
 from perdure.runtime.data import settings_check
 from perdure.runtime.data.directory import DataDirectory, DataError
-from perdure.runtime.data.filesystem import WORKSPACES
+from perdure.runtime.data.projects import Projects
 from perdure.runtime.data.tokens import TokenError, check_token, read_token_file
+from perdure.runtime.engine import Engine
 from perdure.runtime.log.log import Log
-from perdure.runtime.running.host import Host
-from perdure.runtime.verbs.projects import Projects
-from perdure.runtime.verbs.sessions import Sessions
 from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
 from perdure.surfaces import open_files
@@ -106,11 +104,14 @@ class Server:
             await self.store.open()
             self.log.generation = await self.store.claim()
             self.log.epoch = self.directory.epoch(self.log.generation)
-            await self._take_up(agents, install_id)
+            await self._wire(agents, install_id)
+            await self.engine.start(self.url)
             self.hub.start()
             await self._serve(listener)
             noted = {"url": self.url, "pid": os.getpid(), "version": __version__}
-            self.directory.write("server.json", json.dumps(noted | {"control_groups": self.host.groups.note()}) + "\n")
+            self.directory.write(
+                "server.json", json.dumps(noted | {"control_groups": self.engine.launcher.groups.note()}) + "\n"
+            )
         except BaseException as error:
             await self._undo(listener)
             if isinstance(error, DataError):
@@ -129,31 +130,24 @@ class Server:
             self._http.should_exit = True
             await asyncio.gather(self._serving, return_exceptions=True)
         listener.close()
-        if hasattr(self, "host"):
-            await self.host.abandon()
-            await self.log.settle()
-        if hasattr(self, "sessions"):
-            await self.sessions.eraser.let_go()
+        if hasattr(self, "engine"):
+            await self.engine.abandon()
         await self.store.close()
         self.directory.close()
 
-    async def _take_up(self, agents: Agents, install_id: str) -> None:
-        data = self.directory.path
+    async def _wire(self, agents: Agents, install_id: str) -> None:
+        data, settings = self.directory.path, self.config.server
         projects = Projects(self.store, self.config.projects, data)
         for key, what in (await projects.load()).items():
             self.log.quarantine.add("project", key, None, what)
         for key, what in settings_check.projects(projects.all(), self.config.projects, agents, data):
             logger.warning("project %s: %s", key, what)
-        self.host = Host(self.log, agents, projects, self.config, data)
-        self.host.on_fenced = self.stopped.set
-        self.sessions = Sessions(self.host, data / WORKSPACES)
-        self.hub = Hub(self.log, self.config.server.replay_limit_events, self.config.server.heartbeat_s)
+        made = (self.log, agents, projects, self.config, data)
+        self.engine = Engine(*made, node_id=install_id, fenced=self.stopped.set)
+        self.sessions = self.engine.sessions
+        self.hub = Hub(self.log, self.engine.feed, settings.replay_limit_events, settings.heartbeat_s)
         self.access = Access(self.token, self.store, install_id)
         await self.access.load()
-        self.log.quarantine.open(data / "quarantine")
-        await self.sessions.eraser.complete()
-        await self.host.start(install_id)
-        self.sessions.eraser.start()
 
     def _check_agent(self, agents: Agents) -> None:
         if (problem := settings_check.default_agent(self.config, agents)) is not None:
@@ -253,9 +247,7 @@ class Server:
         if self._http is not None and self._serving is not None:
             self._http.should_exit = True
             await asyncio.gather(self._serving, return_exceptions=True)
-        await self.host.stop(stop_agents=stop_agents)
-        await self.log.settle()
-        await self.sessions.eraser.stop()
+        await self.engine.stop(stop_agents=stop_agents)
         await self.store.close()
         self.directory.mark_boot(self.log.epoch, self.log.generation, clean=True)
         self.directory.close()

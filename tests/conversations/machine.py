@@ -197,7 +197,7 @@ class Play:
         for event in self.stage.log:
             history.fold(event)
         message = history.views[turn.turn].message
-        assert message is not None
+        assert message is not None and turn.context is not None
         untold = missing(self.stage.state.visible, turn.agent, turn.scope, turn.seen, before=turn.turn)
         entries, newest = unwrap(compose(turn.context, history, untold, message["text"]).text)
         self._remember(native, *((entry.role, entry.text) for entry in entries if entry.text), ("user", newest))
@@ -291,7 +291,7 @@ class _Stage(Stage):
 
     def world(self) -> World:
         made = world(self.at_s, known=facts())
-        return World(made.now, made.facts_of, made.rules, self.scope, self.natives.twice)
+        return World(made.now, made.facts, made.rules, self.scope, self.natives.twice)
 
     def _take(self, decision: Decision) -> list[ev.Event]:
         self.natives.note(decision.given)

@@ -14,10 +14,10 @@ from perdure.core import commands as cmd
 from perdure.core.decision import World
 from perdure.core.resume import AgentFacts
 from perdure.core.session import decide
-from perdure.runtime.log.log import Log
 from perdure.stores.base import Append, Given
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import LiveServer
+from tests.runtime.logs import opened
 
 AGENT = """
 import json, pathlib, sys
@@ -136,13 +136,12 @@ async def die_after_planning(database: Path, first: str, second: str) -> None:
     """As a server would that plans a turn, gives its agent's id to another session, and starts nothing any more."""
     store = SqliteStore(database)
     await store.open()
-    log = Log(store)
-    log.generation = await store.claim()
+    log = await opened(store)
     journal = await log.open(first)
     bound = journal.state.bindings["alone"]
     facts = AgentFacts(driver="acp", can_resume=True, workdir_id=bound.workdir_id, fingerprint=bound.fingerprint)
     message = cmd.SubmitMessage(message_id="m", text="round")
-    await journal.record(lambda state: decide(state, message, World(log.stamp(), lambda _: facts)))
+    await journal.record(lambda state: decide(state, message, World(log.stamp(), {"alone": facts})))
     assert journal.state.turn is not None and journal.state.turn.context == "resumed"
     given = [Given(bound.fingerprint, bound.native_session_id, "alone")]
     await store.append(Append(session_id=second, generation=log.generation, expect=None, given=given))

@@ -13,16 +13,17 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.session import create, decide
 from perdure.runtime.agents.registry import Agents
-from perdure.runtime.log.log import Journal, Log
+from perdure.runtime.data.projects import Projects
+from perdure.runtime.engine import Engine
+from perdure.runtime.log.journal import Journal
 from perdure.runtime.running import runner as runner_module
 from perdure.runtime.running.attachment import Attachment
-from perdure.runtime.running.host import Host
 from perdure.runtime.running.runner import Runner
-from perdure.runtime.verbs.projects import Projects
 from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
 from tests.end_to_end.spool import Recordings, Spool
 from tests.harness import WAIT_S, LiveServer
+from tests.runtime.logs import opened
 from tests.sizes import size
 
 STEP_BYTES = size("CUT_STEP", 1, fast=40)
@@ -79,53 +80,60 @@ class Stage:
         self.session = "s"
         self.generation = 0
 
-    async def _server(self) -> Host:
-        log = Log(self.store)
-        log.generation = await self.store.claim()
-        config = Config()
+    async def _server(self) -> Engine:
+        log, config = await opened(self.store), Config()
         projects = Projects(self.store, config.projects, self.data)
-        return Host(log, Agents(config.agents, self.data, None), projects, config, self.data)
+        agents = Agents(config.agents, self.data, None)
+        return Engine(log, agents, projects, config, self.data, node_id="here")
 
-    async def begin(self, session: str, script: str) -> tuple[Host, Runner]:
+    async def begin(self, session: str, script: str) -> tuple[Engine, Runner]:
         """The first server takes the message."""
         self.session = session
         self.recordings.given = []
-        host = await self._server()
+        engine = await self._server()
         command = cmd.CreateSession(session_id=session, project=None, agent="rehearsal", workdir=self.workdir)
-        journal = await host.log.create(create(command, host.world(unborn(session, self.workdir))))
+        world = engine.facts.world
+        journal, _ = await engine.log.create(create(command, world(unborn(session, self.workdir))))
         message = cmd.SubmitMessage(message_id="m-1", text=script)
-        await journal.record(lambda state: decide(state, message, host.world(state)))
-        host.ensure_runner(journal)
-        return host, host.runners[session]
+        await journal.record(lambda state: decide(state, message, world(state, message)))
+        return engine, self._runner(engine)
 
-    async def go_on(self) -> tuple[Host, Runner]:
+    async def go_on(self) -> tuple[Engine, Runner]:
         """The next server finds what the last one stored."""
-        host = await self._server()
-        journal = await host.log.open(self.session)
+        engine = await self._server()
+        journal = await engine.log.open(self.session)
+        # As at a start: what runs already is taken up before anything else is begun.
+        engine.runners.is_recovering = True
+        await engine.log.claim(journal)
+        engine.runners.is_recovering = False
         rows = [row for row in await self.store.launches() if row.session_id == self.session]
         if rows:
-            runner = Runner(host, journal)
-            host.runners[self.session] = runner
+            runner = engine.runners.make(journal)
             await runner.recover(Attachment.restore(rows[0], self.recordings.handle()))
             runner.start()
         else:
-            host.ensure_runner(journal)
-        return host, host.runners[self.session]
+            engine.runners.ensure(journal)
+        return engine, self._runner(engine)
 
-    async def finish(self, host: Host, runner: Runner) -> "Seen":
+    def _runner(self, engine: Engine) -> Runner:
+        runner = engine.runners.get(self.session)
+        assert runner is not None
+        return runner
+
+    async def finish(self, engine: Engine, runner: Runner) -> "Seen":
         """Answer what is asked, until the turn is over."""
         journal = runner.journal
         async with asyncio.timeout(WAIT_S):
             while journal.state.working:
                 for prompt in list(journal.state.prompts.values()):
-                    await self._answer(host, journal, msgspec.to_builtins(prompt))
+                    await self._answer(engine, journal, msgspec.to_builtins(prompt))
                 await asyncio.sleep(0)
         await runner.stop()
-        seen = Seen(await host.history(self.session), await self._types(), list(self.recordings.given))
-        await self.store.erase(self.session, host.log.generation)
+        seen = Seen(await engine.log.history(self.session), await self._types(), list(self.recordings.given))
+        await self.store.erase(self.session, engine.log.generation)
         return seen
 
-    async def until_cut(self, host: Host, runner: Runner) -> bool:
+    async def until_cut(self, engine: Engine, runner: Runner) -> bool:
         """Work until the cut is reached, then die; False if the turn was over before."""
         journal = runner.journal
         async with asyncio.timeout(WAIT_S):
@@ -134,16 +142,16 @@ class Stage:
                 if newest is not None and newest.reached.is_set():
                     break
                 for prompt in list(journal.state.prompts.values()):
-                    await self._answer(host, journal, msgspec.to_builtins(prompt))
+                    await self._answer(engine, journal, msgspec.to_builtins(prompt))
                 await asyncio.sleep(0)
         assert runner.task is not None
         runner.task.cancel()
         await asyncio.wait([runner.task])
         return journal.state.working
 
-    async def _answer(self, host: Host, journal: Journal, prompt: dict[str, Any]) -> None:
+    async def _answer(self, engine: Engine, journal: Journal, prompt: dict[str, Any]) -> None:
         command = cmd.AnswerPrompt(prompt_id=prompt["prompt_id"], **answer_to(prompt))
-        await journal.record(lambda state: decide(state, command, host.world(state)))
+        await journal.record(lambda state: decide(state, command, engine.facts.world(state, command)))
 
     async def _types(self) -> list[str]:
         rows = await self.store.read(self.session, 0, limit=100_000)
@@ -193,8 +201,8 @@ async def cut_everywhere(stage: Stage, script: str, plans: list[dict[str, int]])
     assert whole.value[3] == {1: "end_turn"}
     for number, plan in enumerate(plans):
         stage.recordings.plan = dict(plan)
-        host, runner = await stage.begin(f"cut-{number}", script)
-        was_cut = await stage.until_cut(host, runner)
+        engine, runner = await stage.begin(f"cut-{number}", script)
+        was_cut = await stage.until_cut(engine, runner)
         stage.recordings.plan = {}
         assert was_cut, plan
         assert await stage.finish(*await stage.go_on()) == whole, plan

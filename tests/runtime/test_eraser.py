@@ -10,12 +10,12 @@ import pytest
 from perdure.config import Config
 from perdure.core.errors import Refused, StoreDamaged, StoreFull
 from perdure.runtime.agents.registry import Agents
+from perdure.runtime.data.projects import Projects
+from perdure.runtime.engine import Engine
 from perdure.runtime.log.log import Log
 from perdure.runtime.log.quarantine import Damage
-from perdure.runtime.running.host import Host
 from perdure.runtime.verbs import eraser
 from perdure.runtime.verbs.outgoing import Outgoing
-from perdure.runtime.verbs.projects import Projects
 from perdure.runtime.verbs.sessions import Import, Opening, Sessions
 from perdure.stores import sqlite_scrub
 from perdure.stores.sqlite import SqliteStore
@@ -34,13 +34,16 @@ class CrampedStore(SqliteStore):
         await super().erase(session_id, generation)
 
 
-async def started(store: SqliteStore, folder: Path) -> tuple[Host, Sessions]:
+async def started(store: SqliteStore, folder: Path) -> tuple[Engine, Sessions]:
     await store.open()
     log, config = Log(store), Config()
     log.generation = await store.claim()
-    host = Host(log, Agents(config.agents, folder, None), Projects(store, {}, folder), config, folder)
-    await host.start("here")
-    return host, Sessions(host, folder / "workspaces")
+    agents, projects = Agents(config.agents, folder, None), Projects(store, {}, folder)
+    engine = Engine(log, agents, projects, config, folder, node_id="here")
+    await engine.start()
+    # Each test says when what is left to erase is looked for.
+    await engine.sessions.eraser.let_go()
+    return engine, engine.sessions
 
 
 async def test_an_erase_that_finds_no_room_is_completed_when_there_is_some(
@@ -81,7 +84,7 @@ class ForgetfulStore(SqliteStore):
 KEPT = Import(id="kept", created_at="2026-02-07T12:00:00.000Z", events=msgspec.Raw(b"[]"), agent="rehearsal")
 
 
-async def half_erased(store: SqliteStore, folder: Path) -> tuple[Host, Sessions]:
+async def half_erased(store: SqliteStore, folder: Path) -> tuple[Engine, Sessions]:
     """A session that was taken in, and whose erase did not come to its end."""
     host, sessions = await started(store, folder)
     await sessions.imports.take_in(KEPT)

@@ -21,9 +21,9 @@ def test_a_piece_that_several_viewers_are_given_is_made_once() -> None:
     tail = Tail()
     tail.add(1, b"one ")
     tail.add(2, b"two ")
-    assert tail.after(0) == b"one two " and tail.after(0) is tail.after(0)
+    assert tail.after(0, 2) == b"one two " and tail.after(0, 2) is tail.after(0, 2)
     tail.add(3, b"three")
-    assert (tail.after(0), tail.after(2)) == (b"one two three", b"three")
+    assert (tail.after(0, 3), tail.after(2, 3)) == (b"one two three", b"three")
 
 
 def test_the_session_that_was_not_used_for_longest_is_let_go_of_first() -> None:

@@ -13,17 +13,21 @@ import pytest
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
+from perdure.core.decision import Decision
 from perdure.core.errors import Refused, StoreError
 from perdure.core.history import take_over
 from perdure.core.observe import observe
 from perdure.core.session import create, decide
 from perdure.runtime.log.compactor import Compactor
+from perdure.runtime.log.feed import Feed
 from perdure.runtime.log.frames import JOINS_MAX
-from perdure.runtime.log.log import AT_ONCE_EVENTS, Journal, Log
+from perdure.runtime.log.journal import AT_ONCE_EVENTS, Journal
+from perdure.runtime.log.log import Log
 from perdure.runtime.log.reading import READ_BATCH, READ_BYTES
 from perdure.stores.base import Checkpoint, Stored
 from perdure.stores.sqlite import SqliteStore
 from tests.core.stage import world
+from tests.runtime.logs import opened
 
 CHECKPOINT = Checkpoint("launch", "s", "alpha", "acp", "live", 0, 0, 0, [], b"")
 
@@ -46,6 +50,7 @@ class Watcher:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self.position = 0
         self.seen: list[int] = []
 
     def wake(self) -> None:
@@ -62,17 +67,26 @@ async def store(tmp_path: Path) -> AsyncIterator[MeasuredStore]:
 
 async def working(store: MeasuredStore) -> Journal:
     """A session in its first turn."""
-    log = Log(store)
-    log.generation = await store.claim()
+    log = await opened(store)
     made = create(cmd.CreateSession(session_id="s", project=None, agent="alpha", workdir="/srv"), world())
     decision = decide(made.state, cmd.SubmitMessage(message_id="m", text="go"), world())
     decision.events[:0] = made.events
-    return await log.create(decision)
+    return (await log.create(decision))[0]
 
 
 async def say(journal: Journal, text: str) -> None:
     delta = ev.AssistantText(turn=1, block=0, delta=text)
     assert await journal.record_deltas([delta], CHECKPOINT, lambda _: True)
+
+
+async def test_output_that_led_to_nothing_moves_only_the_checkpoint(store: MeasuredStore) -> None:
+    journal = await working(store)
+    before = journal.last_seq
+    moved = msgspec.structs.replace(CHECKPOINT, offset=1_000_000)
+    assert await journal.record_deltas([], moved, lambda _: True)
+    await journal.record(lambda state: Decision(state, world()), checkpoint=moved, by_owner=True)
+    assert journal.last_seq == before
+    assert [row.offset for row in await store.launches("launch")] == [1_000_000]
 
 
 async def test_viewers_at_many_places_of_one_session_cost_only_a_few_joined_pieces(store: MeasuredStore) -> None:
@@ -168,13 +182,12 @@ async def test_after_a_rewind_a_snapshot_reads_the_turn_that_is_last_now_and_no_
 
 
 async def test_a_history_that_is_taken_over_at_once_is_the_same_as_one_that_is_read(store: MeasuredStore) -> None:
-    log = Log(store)
-    log.generation = await store.claim()
+    log = await opened(store)
     made = create(cmd.CreateSession(session_id="s", project=None, agent="alpha", workdir="/srv"), world())
     numbers = range(1, AT_ONCE_EVENTS)
     turns = [event for number in numbers for event in _finished(number)]
     take_over(made, turns, set(numbers))
-    journal = await log.create(made)
+    journal, _ = await log.create(made)
     assert log.recent.total_bytes == journal.view.size > 0
     read = await Log(store).load("s")
     assert read is not None
@@ -187,16 +200,15 @@ async def test_a_history_that_is_taken_over_at_once_is_the_same_as_one_that_is_r
 
 
 async def test_who_watches_a_long_history_being_taken_over_is_told_when_it_is_there(store: MeasuredStore) -> None:
-    log = Log(store)
-    log.generation = await store.claim()
+    log = await opened(store)
     made = create(cmd.CreateSession(session_id="s", project=None, agent="alpha", workdir="/srv"), world())
     numbers = range(1, AT_ONCE_EVENTS)
     take_over(made, [event for number in numbers for event in _finished(number)], set(numbers))
     taking = asyncio.ensure_future(log.create(made))
     await asyncio.sleep(0)
     watching = Watcher(log.journals["s"])
-    log.journals["s"].viewers.add(watching)
-    journal = await taking
+    log.journals["s"].followers.add(watching)
+    journal, _ = await taking
     assert watching.seen == [journal.last_seq]
 
 
@@ -215,11 +227,8 @@ async def test_a_text_longer_than_a_batch_is_compacted_into_one_and_read_from_an
         assert await journal.record_deltas(deltas[start : start + 500], CHECKPOINT, lambda _: True)
     await journal.record(lambda state: decide(state, cmd.GiveUpTurn(code="x", message="over"), world()))
     before = await store.read("s", 0, limit=10**6)
-    compactor = Compactor(journal.log)
-    compactor.start()
-    compactor.add("s", 0)
-    await compactor.settle()
-    await compactor.stop()
+    feed = Feed(journal.log)
+    await Compactor(journal.log, feed).compact("s", 1, journal.last_seq)
     after = await store.read("s", 0, limit=10**6)
     texts = [row for row in after if row.type == "assistant_text"]
     assert sum(row.seq - row.first_seq + 1 for row in texts) == count

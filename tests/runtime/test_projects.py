@@ -9,7 +9,7 @@ import pytest
 
 from perdure.config import ProjectSettings
 from perdure.core.errors import Refused
-from perdure.runtime.verbs.projects import Projects
+from perdure.runtime.data.projects import Projects
 from perdure.stores.sqlite import SqliteStore
 
 

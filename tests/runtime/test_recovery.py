@@ -68,7 +68,7 @@ def test_a_session_that_is_given_up_leaves_the_process_to_the_other_one(
     given_up, other = both[number], both[1 - number]
     pid = server.session(other)["pid"]
     restarted(server, monkeypatch, Runner, "recover", unrecovered(given_up))
-    [shared] = server.ask(lambda: list(server.server.host.sharing._open.values()))
+    [shared] = server.ask(lambda: list(server.server.engine.launcher.sharing._open.values()))
     assert list(shared.members) == [other]
     assert shared.members[other].conversation.speaks
     assert server.wait_idle(given_up)["turns"][0]["stop_reason"] == "failed"
@@ -96,7 +96,7 @@ def test_a_process_that_no_session_can_go_on_with_is_ended_and_each_gets_another
     else:
         restarted(server, monkeypatch, Runner, "recover", unrecovered(*both))
     eventually(lambda: gone(pid), "the process that nobody reads is ended")
-    assert server.ask(lambda: list(server.server.host.sharing._open)) == []
+    assert server.ask(lambda: list(server.server.engine.launcher.sharing._open)) == []
     for session in both:
         assert server.wait_idle(session)["turns"][0]["stop_reason"] == "failed"
         assert server.turn(session, "say two")["stop_reason"] == "end_turn"

@@ -1,6 +1,6 @@
 """What an agent said of itself: what it can do, which models and modes it has, whether it is logged in.
 
-Above: the agents keep it, the host lets it learn. Below: the facts that drivers report. It decides nothing: an agent
+Above: the agents keep it, the facts let it learn. Below: the facts that drivers report. It decides nothing: an agent
 that needs a login may be tried, or else nobody would find out that somebody has logged in.
 """
 

@@ -1,6 +1,6 @@
 """The agents of this machine: which there are, whether they can be started, and what is known of them.
 
-Above: the host and the verbs. Below: the configuration, the catalogue, the file system and probe.py.
+Above: the facts and the verbs. Below: the configuration, the catalogue, the file system and probe.py.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,8 @@ behind a proxy, an agent that does not know of it reaches nothing."""
 EITHER_CLAUDE = "claude"
 """The name in a configuration for both Claude drivers."""
 
+LOOKUP_HOLDS_S = 10.0
+"""After this a program that was installed in an earlier place is found."""
 INSTALLERS = {"npx": "It comes with Node.js: install that", "uvx": "It comes with uv: install that"}
 
 
@@ -69,6 +72,16 @@ class Program(msgspec.Struct, frozen=True):
     @property
     def argv(self) -> list[str]:
         return [self.binary, *self.arguments]
+
+
+class _Lookup(msgspec.Struct, frozen=True):
+    """Where an agent's program was found a moment ago."""
+
+    agent: AgentSettings
+    program: Program
+    fingerprint: str
+    file: tuple[int, int]
+    until_s: float
 
 
 class Agents:
@@ -86,9 +99,11 @@ class Agents:
         self._default = default
         self._runner_mode = runner_mode
         self._config_path = config_path
+        # These four have an entry for each agent or program that was ever configured here: few, and small.
         self.abilities: dict[str, Abilities] = {}
         self.probed: dict[str, Probed] = {}
         """What was learnt of each program, by its fingerprint."""
+        self._lookups: dict[str, _Lookup] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._configure(configured)
 
@@ -270,12 +285,8 @@ class Agents:
     def facts(self, name: str, workdir: str) -> AgentFacts:
         """What the resume decision needs to know. The fingerprint leaves the version out, and follows no link to it: an
         update must not throw every native session away."""
-        agent = self._agents.get(name)
-        if agent is None:
-            # A waiting message may name an agent that is no longer there; its turn is planned, and fails by itself.
-            return AgentFacts(driver="", can_resume=False, workdir_id=directory_id(workdir), fingerprint="")
-        program = self.program(name) or Program(agent.command[0], agent.command[1:])
-        probed = self._known(name, program)
+        agent = self._agents.get(name) or self.settings(name)
+        program, probed = self._looked_up(name)
         known = self.abilities.get(name, Abilities())
         able = known.can_resume and (probed is None or probed.can_resume)
         return AgentFacts(
@@ -287,6 +298,27 @@ class Agents:
             resume=agent.resume,
             commands=None if known.commands is None else slash_commands.names(known.commands),
         )
+
+    def _looked_up(self, name: str) -> tuple[Program, Probed | None]:
+        """Its program and what is known of that. To look for a program takes many calls of the system, so the answer
+        holds for a while, as long as that very file is there and the agent is set up as it was."""
+        agent, found = self._agents[name], self._lookups.get(name)
+        if found is not None and found.agent is agent and time.monotonic() < found.until_s:
+            with contextlib.suppress(OSError):
+                seen = os.stat(found.program.binary)
+                if (seen.st_ino, seen.st_mtime_ns) == found.file:
+                    return found.program, self.probed.get(found.fingerprint)
+        program = self.program(name)
+        if program is None:
+            return Program(agent.command[0], agent.command[1:]), None
+        arguments = self._asked_with(name, program)
+        fingerprint = "" if arguments is None else fingerprint_of(program.binary, arguments)
+        probed = self.probed.get(fingerprint)
+        if arguments is None or (probed is not None and probed.state == "ready"):
+            seen = os.stat(program.binary)
+            file, until_s = (seen.st_ino, seen.st_mtime_ns), time.monotonic() + LOOKUP_HOLDS_S
+            self._lookups[name] = _Lookup(agent, program, fingerprint, file, until_s)
+        return program, probed
 
     def shares(self, name: str) -> bool:
         agent = self._agents.get(name)
@@ -395,7 +427,7 @@ def _usual_places(command: list[str]) -> list[list[str]]:
 
 def import_path() -> list[str]:
     """Where this package was imported from, so that the rehearsal agent is the same version however we were started."""
-    return [str(Path(__file__).resolve().parents[2])]
+    return [str(Path(__file__).resolve().parents[3])]
 
 
 def directory_id(path: str) -> str:

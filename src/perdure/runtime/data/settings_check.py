@@ -13,7 +13,7 @@ from perdure.core.errors import Refused
 from perdure.runtime.agents.registry import Agents
 from perdure.runtime.data import inspection
 from perdure.runtime.data.filesystem import PRIVATE, is_private
-from perdure.runtime.verbs.projects import read
+from perdure.runtime.data.projects import read
 
 
 def default_agent(config: Config, agents: Agents) -> str | None:

@@ -1,6 +1,6 @@
 """Control groups: one for each launch, where the system allows it. What an agent starts leaves it only on purpose.
 
-Above: the host makes and sweeps them, a launch that is over removes its own; processes.py recognises their members,
+Above: the launcher makes and sweeps them, a launch that is over removes its own; processes.py recognises their members,
 `perdure doctor` says whether they can be had. Below: the cgroup file system, version 2, or any writable hierarchy of
 version 1. Only membership is used: no controller is turned on, and nothing is limited.
 

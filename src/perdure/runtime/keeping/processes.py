@@ -1,6 +1,6 @@
 """Processes of this machine: which belong to a launch, how to end them, how much memory a tree takes.
 
-Above: the host sweeps dead launches at start and before a relaunch; `explain` shows a session's tree. Below: /proc.
+Above: recovery sweeps dead launches at start and before a relaunch; `explain` shows a session's tree. Below: /proc.
 
 Every process of a launch carries `PERDURE_LAUNCH=<id>` in its environment, so it is found even when it left the
 session, the group and the parent that started it. A process that scrubs its environment is found by its control group,

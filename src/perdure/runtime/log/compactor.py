@@ -1,60 +1,56 @@
 """Joins the deltas of finished turns in the background, one turn at a time.
 
-Above: the host. Below: the log's store and the pure rules of core/compaction.py. Every position can still be served
-afterwards; a turn that is not compacted (the server died first) is only larger.
+Above: server.py starts it. Below: the feed says which turns have ended, core/compaction.py has the rules. Every
+position can still be served afterwards. It is a consumer of the feed: what a killed server left, the next compacts.
 """
 
-import asyncio
 import logging
+from collections.abc import Sequence
 
 from perdure.core.compaction import Joined, Joiner
-from perdure.core.errors import StoreError
+from perdure.core.errors import UNREADABLE, StoreDamaged
+from perdure.runtime.log.feed import Change, Consumer, Feed
 from perdure.runtime.log.log import Log
 from perdure.runtime.log.reading import batches
 
 logger = logging.getLogger(__name__)
 
+WORTH_EVENTS = 8
+"""A turn of fewer events is left as it is: nothing would be gained. Imported turns are mostly such."""
+
 
 class Compactor:
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, feed: Feed) -> None:
         self._log = log
-        self._waiting: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-        self._task: asyncio.Task[None] | None = None
+        self._consumer = Consumer(feed, log, "compactor", self._handle)
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._work(), name="compactor")
+    async def start(self) -> None:
+        await self._consumer.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    def add(self, session_id: str, after: int) -> None:
-        """A turn has ended whose events come after this position."""
-        self._waiting.put_nowait((session_id, after))
+        await self._consumer.stop()
 
     async def settle(self) -> None:
-        """Until nothing waits."""
-        await self._waiting.join()
+        """Until every turn that has ended is compacted."""
+        await self._consumer.settle()
 
-    async def _work(self) -> None:
-        while True:
-            session_id, after = await self._waiting.get()
-            try:
-                await self._compact(session_id, after)
-            except StoreError as error:
-                logger.warning("session %s was not compacted: %s", session_id, error)
-            finally:
-                self._waiting.task_done()
+    async def _handle(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.event.type == "turn_end" and change.event.turn is not None:
+                try:
+                    await self.compact(change.session_id, change.event.turn, change.event.seq)
+                except (StoreDamaged, LookupError, *UNREADABLE) as error:
+                    # To try again is of no use: the turn only stays larger.
+                    logger.warning("session %s: could not compact a turn: %s", change.session_id, error)
 
-    async def _compact(self, session_id: str, after: int) -> None:
+    async def compact(self, session_id: str, turn: int, upto: int) -> None:
         """A little at a time: a long turn must not keep the loop, or those who wait to write, from going on."""
+        place = await self._log.store.find_turns(session_id, turn, turn)
+        if upto - place.after < WORTH_EVENTS:
+            return
         joiner = Joiner()
-        async for batch in batches(self._log.store, session_id, after):
-            end = next((index for index, row in enumerate(batch, 1) if row.type == "turn_end"), None)
-            await self._join(session_id, joiner.take(batch[:end]))
-            if end is not None:
-                break
+        async for batch in batches(self._log.store, session_id, place.after, upto):
+            await self._join(session_id, joiner.take(batch))
         await self._join(session_id, joiner.end())
 
     async def _join(self, session_id: str, runs: list[Joined]) -> None:

@@ -19,15 +19,18 @@ class Erased:
         self._latest: deque[str] = deque(maxlen=KEPT)
         self.count = 0
         self.under_way: set[str] = set()
-        """Sessions whose rows are being deleted: half of one is shown to nobody."""
+        """Sessions whose rows are being deleted at this moment: half of one is shown to nobody."""
 
     def add(self, session_id: str) -> None:
         self._latest.append(session_id)
         self.count += 1
 
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self.under_way or session_id in self._latest
+
     def missing(self, session_id: str) -> Exception:
         """Why a session that was there is not in the store any more."""
-        if session_id in self.under_way or session_id in self._latest:
+        if session_id in self:
             return SessionGone("not_found", "The session was erased.")
         return StoreDamaged("it is not in the store any more")
 

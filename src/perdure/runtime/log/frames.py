@@ -41,14 +41,17 @@ class Tail:
 
     def holds(self, position: int, last_seq: int) -> bool:
         """Whether everything after `position`, up to the session's last event, is here."""
-        if position == last_seq:
+        if position >= last_seq:
+            # Whoever has read the store may be ahead of what was seen here.
             return True
         return bool(self._frames) and self._frames[0][0] - 1 <= position < last_seq
 
-    def after(self, position: int) -> bytes:
-        """Everything after `position` as one piece shared by all who are there."""
-        if not self._frames or self._frames[-1][0] <= position:
+    def after(self, position: int, last_seq: int) -> bytes | None:
+        """Everything after `position` as one piece shared by all who are there; None if some of it is not here."""
+        if position >= last_seq:
             return b""
+        if not self._frames or self._frames[0][0] - 1 > position:
+            return None
         joined = self._joins.get(position)
         if joined is None:
             pieces: list[bytes] = []
@@ -74,6 +77,7 @@ class Recent:
     def __init__(self, let_go: Callable[[str], None], limit_bytes: int = MAX_RECENT_BYTES) -> None:
         self._let_go = let_go
         self._limit_bytes = limit_bytes
+        # Of journals in memory only: what lets one of these go forgets its size here.
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self.total_bytes = 0
 

@@ -45,6 +45,7 @@ class Damage(Struct, frozen=True):
 class Quarantine:
     def __init__(self) -> None:
         self._folder: Path | None = None
+        # No bound: one for each damaged thing that is stored, until it is erased or can be read again.
         self._found: dict[tuple[str, str], Damage] = {}
 
     def open(self, folder: Path) -> None:

@@ -32,12 +32,12 @@ def beside(decision: Decision, view: TurnView, last_turn: int) -> Beside:
     phrases: list[Phrase] = []
     hidden = None
     turn, said, said_bytes = view.turn, view.text(), 0
-    sizes = {view.turn: _size(view.message["text"]) if view.message else 0}
+    sizes = {view.turn: len(view.message["text"].encode("utf-8", "surrogatepass")) if view.message else 0}
     for event in decision.events:
         if isinstance(event, ev.UserMessage):
             if event.turn != turn:
                 turn, said, said_bytes = event.turn, "", 0
-            sizes[event.turn] = _size(event.text)
+            sizes[event.turn] = len(event.text.encode("utf-8", "surrogatepass"))
             phrases.append(Phrase(event.turn or 0, "user", event.text))
         elif isinstance(event, ev.Title):
             phrases.append(Phrase(0, "title", event.title))
@@ -50,22 +50,18 @@ def beside(decision: Decision, view: TurnView, last_turn: int) -> Beside:
         elif isinstance(event, ev.AssistantText) and turn == event.turn:
             said += event.delta[-MAX_PHRASE_CHARS:]
             if len(said) > 2 * MAX_PHRASE_CHARS:
-                said_bytes += _size(said[:-MAX_PHRASE_CHARS])
+                said_bytes += len(said[:-MAX_PHRASE_CHARS].encode("utf-8", "surrogatepass"))
                 said = said[-MAX_PHRASE_CHARS:]
-            said_bytes += _size(event.delta[:-MAX_PHRASE_CHARS])
+            said_bytes += len(event.delta[:-MAX_PHRASE_CHARS].encode("utf-8", "surrogatepass"))
         elif isinstance(event, ev.TurnEnd) and turn == event.turn and said:
-            sizes[turn] = sizes.get(turn, 0) + said_bytes + _size(said)
+            sizes[turn] = sizes.get(turn, 0) + said_bytes + len(said.encode("utf-8", "surrogatepass"))
             phrases.append(Phrase(event.turn or 0, "assistant", said[-MAX_PHRASE_CHARS:]))
     rows = []
     for changed in decision.turns.values():
-        over = decision.counted and changed.ended_at is not None
+        over = decision.counted and changed.ended_at is not None and changed.context is not None
         spent = _spent(changed, sizes.get(changed.turn, 0)) if over else None
         rows.append(TurnRow(changed.turn, True, _json.encode(public_turn(changed)), spent))
     return Beside(rows, hidden, phrases)
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _spent(turn: Turn, said_bytes: int) -> Spent:
@@ -74,7 +70,7 @@ def _spent(turn: Turn, said_bytes: int) -> Spent:
         started_at=turn.started_at,
         agent=turn.agent,
         model=turn.model,
-        context=turn.context,
+        context=turn.context or "fresh",
         input_tokens=usage.get("input_tokens"),
         output_tokens=usage.get("output_tokens"),
         cache_read_tokens=usage.get("cache_read_tokens"),
@@ -89,12 +85,13 @@ def _spent(turn: Turn, said_bytes: int) -> Spent:
 LAST_LINE_CHARS = 160
 
 
-def listed(decision: Decision, event_count: int, view: TurnView) -> Listed:
+def listed(decision: Decision, view: TurnView) -> Listed:
     state = decision.state
     shown = {
-        **public_session(state, event_count),
+        # Lists take the number of events from the store: none is known before the commit.
+        **public_session(state, 0),
         "last_line": last_line(view, decision.events),
-        "waiting_for": waiting_for(state),
+        "waiting_for": waiting_for(state) if state.prompts else "",
     }
     # A list shows where a session is, not what could be chosen in it.
     shown["commands"] = []
@@ -121,6 +118,8 @@ def last_line(view: TurnView, events: Iterable[ev.Event]) -> str:
         if isinstance(part, TextPart) and part.kind == "text" and size <= 4 * LAST_LINE_CHARS:
             pieces.insert(0, (view.turn, part.block, part.text()))
             size += len(pieces[0][2])
+    if size <= 4 * LAST_LINE_CHARS:
+        pieces.insert(0, (view.turn, view.dropped_text.block, view.dropped_block()[-4 * LAST_LINE_CHARS :]))
     for event in events:
         if isinstance(event, ev.AssistantText):
             pieces.append((event.turn, event.block, event.delta[-4 * LAST_LINE_CHARS :]))

@@ -1,14 +1,14 @@
 """The clocks: turn timeout, turn limit, silence, idle, lifetime, usage limit and memory. Looked at once a second.
 
-Above: the host starts and stops them; `explain` asks what is due. Below: timers.py holds the rules; the machine decides
-what a clock that fired leads to. Sessions with a process are looked at one by one; of the others only those are
+Above: server.py starts and stops them; `explain` asks what is due. Below: timers.py holds the rules; the machine
+decides what a clock that fired leads to. Sessions with a process are looked at one by one; of the others only those are
 remembered that have a moment at which something must happen.
 """
 
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,13 +19,15 @@ from perdure.core.errors import UNREADABLE, Refused, StoreError
 from perdure.core.observe import FALLBACK_DRIVERS
 from perdure.core.state import Session, Turn
 from perdure.runtime.keeping import processes
-from perdure.runtime.log.log import Journal
+from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.log import Log
+from perdure.runtime.running.commands import Commands
+from perdure.runtime.running.facts import Facts
+from perdure.runtime.running.placement import Placement
+from perdure.runtime.running.runner import Runner
+from perdure.runtime.running.runners import Runners
 from perdure.runtime.running.timers import LOOK_EVERY_S, Ages, Effort, Stopwatch, Timer, timers
 from perdure.stores.base import Found
-
-if TYPE_CHECKING:
-    from perdure.runtime.running.host import Host
-    from perdure.runtime.running.runner import Runner
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +59,12 @@ class _Passed(NamedTuple):
 
 
 class Clocks:
-    def __init__(self, host: "Host") -> None:
-        self._host = host
+    def __init__(self, log: Log, facts: Facts, commands: Commands, runners: Runners, placement: Placement) -> None:
+        self._log = log
+        self._facts = facts
+        self._commands = commands
+        self._runners = runners
+        self._placement = placement
         self._task: asyncio.Task[None] | None = None
         self._ticks = 0
         self._ages = Ages()
@@ -67,22 +73,21 @@ class Clocks:
         """Idle sessions, and what will happen to them."""
 
     async def start(self) -> None:
-        for runner in self._host.runners.values():
-            state = runner.journal.state
+        for state in self._runners.states():
             self._note(state)
-        async for found in self._host.found(status="running", state="idle"):
+        async for found in self._log.found(status="running", state="idle"):
             await self._guarded(self._note_found(found))
-        self._host.log.wakeups.listen(self._changed)
+        self._log.watch(self._changed)
         self._task = asyncio.create_task(self._run(), name="clocks")
 
     async def _note_found(self, found: Found) -> None:
         try:
             shown = msgspec.json.decode(found.public)
-            limits = self._host.limits(shown["project"], shown.get("limits") or {})
+            limits = self._facts.limits(shown["project"], shown.get("limits") or {})
             has_clock = "end" in (limits.on_idle, limits.on_lifetime) or bool(shown.get("waiting_until"))
         except (*UNREADABLE, LookupError):
             has_clock = True  # its row in the lists is damaged; the session itself may not be
-        if has_clock and (journal := await self._host.readable(found)) is not None:
+        if has_clock and (journal := await self._log.readable(found.session_id)) is not None:
             self._note(journal.state)
 
     async def stop(self) -> None:
@@ -107,39 +112,39 @@ class Clocks:
 
     async def tick(self) -> None:
         """Look at every clock once."""
-        host, now, steady = self._host, self._host.log.now(), self._host.log.steady()
+        now, steady = self._log.now(), self._log.steady()
         self._ticks += 1
-        for runner in list(host.runners.values()):
+        for runner in self._runners:
             await self._guarded(self._look_at(runner, now, steady))
         due = [
             session_id
             for session_id, waiting in self._due.items()
-            if session_id not in host.runners
+            if session_id not in self._runners
             and any(self._ages.left_s(session_id, timer, now, steady) <= 0 for timer in waiting)
         ]
         for session_id in due:
             await self._guarded(self._at_last(session_id))
         if self._ticks % FORGET_TICKS == 0:
-            self._ages.keep({*host.runners, *self._due})
-            self._watches = {key: watches for key, watches in self._watches.items() if key in host.runners}
-        host.log.evict(EVICT_AFTER_S)
+            self._ages.keep({*(state.id for state in self._runners.states()), *self._due})
+            self._watches = {key: watches for key, watches in self._watches.items() if key in self._runners}
+        self._log.evict(EVICT_AFTER_S)
 
     def _limits(self, state: Session) -> Limits:
-        return self._host.limits(state.project, state.limits)
+        return self._facts.limits(state.project, state.limits)
 
     def left(self, journal: Journal) -> list[dict[str, Any]]:
         """Each clock that runs for this session, when it fires if nobody does anything, and what it then does."""
         state, limits, now, steady = (
             journal.state,
             self._limits(journal.state),
-            self._host.log.now(),
-            self._host.log.steady(),
+            self._log.now(),
+            self._log.steady(),
         )
         found: list[tuple[float, str, str]] = [
             (self._ages.left_s(state.id, timer, now, steady), timer.name, timer.then) for timer in timers(state, limits)
         ]
         turn = state.turn
-        runner = self._host.runners.get(state.id)
+        runner = self._runners.get(state.id)
         if state.phase == "working" and turn is not None and not state.prompts and runner is not None:
             passed = self._look_at_turn(runner, turn, steady)
             if limits.turn_timeout_s:
@@ -156,9 +161,9 @@ class Clocks:
 
     # Running turns and idle processes ------------------------------------------------------------------------------
 
-    async def _look_at(self, runner: "Runner", now: float, steady: float) -> None:
+    async def _look_at(self, runner: Runner, now: float, steady: float) -> None:
         runner.look_after()
-        await self._host.vacate(runner)
+        await self._runners.vacate(runner)
         state = runner.journal.state
         limits = self._limits(state)
         if state.phase == "working":
@@ -168,7 +173,7 @@ class Clocks:
         if limits.memory_limit_mb and self._ticks % MEMORY_CHECK_TICKS == 0:
             self._watch_memory(runner, limits.memory_limit_mb)
 
-    async def _turn_clocks(self, runner: "Runner", limits: Limits, steady: float) -> None:
+    async def _turn_clocks(self, runner: Runner, limits: Limits, steady: float) -> None:
         journal = runner.journal
         if limits.turn_timeout_s:
             await self._measure_tool(runner, steady, limits.turn_timeout_s)
@@ -180,11 +185,11 @@ class Clocks:
             return
         if limits.turn_limit_s and passed.served_s >= limits.turn_limit_s:
             expired = cmd.ExpireTurnClock("turn_limit", turn.turn, limits.turn_limit_s, True)
-            await self._host.command(journal, expired, quietly=True)
+            await self._commands.quietly(journal, expired, by_owner=True)
             return
         if limits.turn_timeout_s and passed.lifeless_s >= limits.turn_timeout_s:
             expired = cmd.ExpireTurnClock("turn_timeout", turn.turn, limits.turn_timeout_s, True)
-            await self._host.command(journal, expired, quietly=True)
+            await self._commands.quietly(journal, expired, by_owner=True)
             return
         if self._is_stuck(runner, steady):
             runner.kill("stuck")
@@ -192,9 +197,9 @@ class Clocks:
         if limits.silence_s and not turn.open_tools and passed.quiet_s >= limits.silence_s:
             self._watches[state.id].reported_s = steady
             expired = cmd.ExpireTurnClock("silence", turn.turn, limits.silence_s, limits.on_silence == "abort")
-            await self._host.command(journal, expired, quietly=True)
+            await self._commands.quietly(journal, expired, by_owner=True)
 
-    def _look_at_turn(self, runner: "Runner", turn: Turn, steady: float) -> _Passed:
+    def _look_at_turn(self, runner: Runner, turn: Turn, steady: float) -> _Passed:
         state, attachment = runner.journal.state, runner.attachment
         watches = self._watches.setdefault(state.id, _Watches())
         has_unread = attachment is not None and attachment.has_unread()
@@ -207,7 +212,7 @@ class Clocks:
             quiet_s=watches.quiet.look(shown, steady, counts=is_lifeless and not turn.open_tools),
         )
 
-    async def _measure_tool(self, runner: "Runner", steady: float, timeout_s: float) -> None:
+    async def _measure_tool(self, runner: Runner, steady: float, timeout_s: float) -> None:
         """Note whether a running tool works. What left its parent is below the keeper, not below the agent."""
         state, launch = runner.journal.state, runner.attachment.launch if runner.attachment is not None else None
         if launch is None or state.turn is None or not state.turn.open_tools or state.prompts:
@@ -221,10 +226,10 @@ class Clocks:
         if watches.effort.measured(steady, timeout_s, cpu_s):
             watches.worked_s = steady
 
-    def _is_stuck(self, runner: "Runner", steady: float) -> bool:
+    def _is_stuck(self, runner: Runner, steady: float) -> bool:
         """A streaming process answers every message at once with a line that begins its turn, however slow its model
         is. One that does not is broken in a way that is known of some versions; another driver serves the turn."""
-        state, attachment, limit_s = runner.journal.state, runner.attachment, self._host.settings.stuck_s
+        state, attachment, limit_s = runner.journal.state, runner.attachment, self._facts.settings.stuck_s
         if attachment is None or state.attached is None or not state.attached.opened or not limit_s:
             return False
         asked = (attachment.launch_id, attachment.conversation.unanswered)
@@ -232,7 +237,7 @@ class Clocks:
         unanswered_s = self._watches.setdefault(state.id, _Watches()).unanswered.look(asked, steady, counts=waits)
         return waits and state.attached.driver in FALLBACK_DRIVERS and unanswered_s >= limit_s
 
-    def _watch_memory(self, runner: "Runner", limit_mb: int) -> None:
+    def _watch_memory(self, runner: Runner, limit_mb: int) -> None:
         attachment = runner.attachment
         pid = attachment.launch.pid() if attachment is not None and attachment.launch is not None else None
         if pid is not None and processes.tree_rss_bytes(pid) > limit_mb * 1024 * 1024:
@@ -251,16 +256,18 @@ class Clocks:
             return
         timer = min(due, key=lambda entry: entry[0])[1]
         if timer.then == "continue":
-            await self._host.go_on(journal, GO_ON)
+            await self._placement.go_on(journal, cmd.EndWait(GO_ON))
         elif timer.then == "end":
-            await self._host.end_session(journal, cmd.EndSession("timed-out", timer.name))
+            await self._commands.quietly(journal, cmd.EndSession("timed-out", timer.name))
         else:
-            await self._host.suspend(journal, timer.name)
+            await self._commands.suspend(journal, timer.name)
 
     def _changed(self, session_id: str) -> None:
-        journal = self._host.log.journals.get(session_id)
+        journal = self._log.journals.get(session_id)
         if journal is not None:
             self._note(journal.state)
+        elif session_id in self._log.erased:
+            self._due.pop(session_id, None)
 
     def _note(self, state: Session) -> None:
         waiting = timers(state, self._limits(state)) if state.phase == "idle" else []
@@ -270,13 +277,13 @@ class Clocks:
         self._due[state.id] = waiting
         for timer in waiting:
             # Seen now, before anybody sets the clock.
-            self._ages.left_s(state.id, timer, self._host.log.now(), self._host.log.steady())
+            self._ages.left_s(state.id, timer, self._log.now(), self._log.steady())
 
     async def _at_last(self, session_id: str) -> None:
         try:
-            journal = await self._host.log.open(session_id)
+            journal = await self._log.open(session_id)
         except Refused:
             self._due.pop(session_id, None)  # it was erased
             return
         self._note(journal.state)
-        await self._idle_clocks(journal, self._host.log.now(), self._host.log.steady())
+        await self._idle_clocks(journal, self._log.now(), self._log.steady())

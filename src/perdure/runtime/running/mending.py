@@ -8,7 +8,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from perdure.core.errors import Fenced, StoreDamaged, StoreError
+from perdure.core.errors import Fenced, NotOwner, StoreDamaged, StoreError
 from perdure.core.observations import AgentExited
 from perdure.runtime.keeping import processes
 from perdure.runtime.keeping.launch import LaunchDamaged
@@ -41,7 +41,10 @@ class Mending:
                 await self._from_what_is_stored()
                 return True
             except Fenced:
-                runner.host.fenced()
+                runner.fenced()
+                return False
+            except NotOwner as lost:
+                self.disown(lost)
                 return False
             except StoreDamaged as damage:
                 self.set_aside(damage)
@@ -90,12 +93,20 @@ class Mending:
         if isinstance(damage, SessionGone):
             logger.warning("the runner of session %s ends: %s", session_id, damage.detail)
         else:
-            runner.host.log.quarantine.add("session", session_id, session_id, str(damage))
+            runner.log.quarantine.add("session", session_id, session_id, str(damage))
         if runner.attachment is not None and runner.attachment.launch is not None:
             # Others in the process must not wait for this one.
-            runner.host.sharing.leave(runner.attachment)
+            runner.launcher.sharing.leave(runner.attachment)
             runner.attachment.launch.close()
-        runner.host.dropped(runner)
+        runner.drop()
+
+    def disown(self, error: NotOwner) -> None:
+        """Another node owns the session now, and nothing that this agent says is kept: end it."""
+        runner = self._runner
+        logger.warning("session %s: %s; its agent here is ended", runner.journal.state.id, error)
+        if runner.attachment is not None:
+            runner.launcher.leave(runner.attachment)
+        runner.drop()
 
     async def abandon(self) -> None:
         """Nothing helps: the process is ended, so that the session's next message gets another one."""
@@ -106,23 +117,23 @@ class Mending:
                 await runner.record_exit(runner.attachment, AgentExited(how="lost"))
             except Exception:
                 logger.exception("the agent of session %s could not be let go", runner.journal.state.id)
-        runner.host.dropped(runner)
+        runner.drop()
 
     async def _from_what_is_stored(self) -> None:
         """Whatever came after the last step that was kept is read again."""
         runner, attachment = self._runner, self._runner.attachment
         if attachment is None:
             return
-        rows = await runner.host.log.store.launches()
-        row = next((row for row in rows if (row.launch_id, row.session_id) == attachment.key), None)
+        rows = await runner.log.store.launches(attachment.launch_id)
+        row = next((row for row in rows if row.session_id == attachment.session_id), None)
         if attachment.launch is not None:
             attachment.launch.disconnect()
         if row is None:
-            runner.host.left(attachment)
+            runner.launcher.leave(attachment)
             runner.attachment = None
             return
         async with attachment.input.lock:
-            attachment.input.repair(attachment.launch, [each for each in rows if each.launch_id == row.launch_id])
+            attachment.input.repair(attachment.launch, rows)
             restored = Attachment.restore(row, attachment.launch, attachment.shared, attachment.input)
         if attachment.shared is not None:
             attachment.shared.join(restored)

@@ -4,7 +4,7 @@ Above: the runner. Below: the journal's state, and the history where a fresh tur
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from perdure.config import SESSION_VARIABLE
@@ -12,32 +12,18 @@ from perdure.core import events as ev
 from perdure.core import slash_commands
 from perdure.core.observations import Told
 from perdure.core.scope import missing
-from perdure.core.state import Session
-from perdure.core.transcript import History, Prompt, compose
+from perdure.core.transcript import Prompt, compose
 from perdure.drivers.base import AnswerPrompt, CancelTurn, Order, SendPrompt, SetConfig, StartSession
-from perdure.runtime.log.log import Journal
-
-Defaults = Callable[[Session, str], tuple[str | None, str | None, dict[str, Any]]]
-"""(session, agent): the model, mode and options with which the agent starts."""
+from perdure.runtime.log.journal import Journal
+from perdure.runtime.running.facts import Facts
 
 Attachments = tuple[dict[str, Any], ...]
 
 
 class Orders:
-    def __init__(
-        self,
-        journal: Journal,
-        history: Callable[[str, int, int], Awaitable[History]],
-        defaults: Defaults,
-        instructions: Callable[[Session], str],
-        budget: Callable[[Session, str], int],
-        shown: Callable[[str, Attachments], Attachments],
-    ) -> None:
+    def __init__(self, journal: Journal, facts: Facts, shown: Callable[[str, Attachments], Attachments]) -> None:
         self._journal = journal
-        self._history = history
-        self._defaults = defaults
-        self._instructions = instructions
-        self._budget = budget
+        self._facts = facts
         self._shown = shown
 
     async def of(self, event: ev.Event) -> list[Order]:
@@ -57,7 +43,7 @@ class Orders:
 
     def start(self, native_session_id: str | None) -> StartSession:
         state = self._journal.state
-        model, mode, options = self._defaults(state, state.agent)
+        model, mode, options = self._facts.start_defaults(state, state.agent)
         servers = {name: _named(server, state.id) for name, server in options.get("mcp_servers", {}).items()}
         return StartSession(
             workdir=state.workdir,
@@ -71,7 +57,7 @@ class Orders:
     async def prompt(self) -> SendPrompt:
         """What the turn's plan says the agent must be told."""
         state, turn, message = self._journal.state, self._journal.state.turn, self._journal.view.message
-        assert turn is not None and message is not None
+        assert turn is not None and turn.context is not None and message is not None
         untold = missing(state.visible, turn.agent, turn.scope, turn.seen, before=turn.turn)
         prompt = await self.composed(turn.agent, turn.context, untold, message["text"])
         short = prompt.told
@@ -90,10 +76,10 @@ class Orders:
         # The turn's own is known even if its agent, which starts with it, has not named its commands yet.
         calls = state.turn.slash_command if state.turn is not None else ""
         commands = [*slash_commands.names(state.commands), *([calls] if calls else [])]
-        given = (message, self._instructions(state), self._budget(state, agent), commands)
+        given = (message, self._facts.instructions(state), self._facts.transcript_tokens(state, agent), commands)
         if not untold:
             return compose(context, None, untold, *given)
-        history = await self._history(state.id, untold[0], untold[-1])
+        history = await self._journal.log.history(state.id, untold[0], untold[-1])
         # In a thread: it may be long, and others go on meanwhile.
         return await asyncio.to_thread(compose, context, history, untold, *given)
 

@@ -1,23 +1,22 @@
 """Processes that their sessions have let go of: each is asked to close, given its time, and ended with all it started.
 
-Above: the host and the runners, which go on without waiting; a session's next process waits until its last one is gone.
+Above: the launcher and the runners, which don't wait for it; a session's next process waits until its last one is gone.
 Below: launch.py and processes.py. A session that shared its process only leaves it: the last one ends it.
 """
 
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
 
-from perdure.core.decision import Decision
+from perdure.config import ServerSettings
+from perdure.core.decision import Decision, World
 from perdure.core.errors import Refused, StoreError, StoreFull
 from perdure.drivers.base import CloseSession
 from perdure.runtime.keeping import processes
 from perdure.runtime.keeping.launch import Launch
+from perdure.runtime.log.log import Log
 from perdure.runtime.running.attachment import Attachment
-
-if TYPE_CHECKING:
-    from perdure.runtime.running.host import Host
+from perdure.runtime.running.sharing import Sharing
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +25,10 @@ SWEEP_GRACE_S = 0.5
 
 
 class Retiring:
-    def __init__(self, host: "Host") -> None:
-        self._host = host
+    def __init__(self, log: Log, settings: ServerSettings, sharing: Sharing) -> None:
+        self._log = log
+        self._settings = settings
+        self._sharing = sharing
         self._tasks: dict[str, set[asyncio.Task[None]]] = {}
 
     def __bool__(self) -> bool:
@@ -51,7 +52,7 @@ class Retiring:
             await asyncio.wait(tasks)
 
     async def _retire(self, attachment: Attachment) -> None:
-        last, launch = self._host.sharing.leave(attachment), attachment.launch
+        last, launch = self._sharing.leave(attachment), attachment.launch
         try:
             if launch is not None and launch.is_alive():
                 await self._say_goodbye(attachment, launch)
@@ -60,9 +61,10 @@ class Retiring:
             if last:
                 await processes.end_marked([attachment.launch_id], SWEEP_GRACE_S)
             attachment.phase = "gone"
-            journal = await self._host.log.open(attachment.session_id)
+            journal = await self._log.open(attachment.session_id)
             checkpoint = attachment.checkpoint([])
-            await journal.record(lambda state: Decision(state, self._host.world(state)), checkpoint=checkpoint)
+            world = World(now=self._log.stamp())
+            await journal.record(lambda state: Decision(state, world), checkpoint=checkpoint, by_owner=journal.is_ours)
         except (StoreError, Refused, OSError, TimeoutError) as error:
             logger.warning("launch %s was not ended cleanly: %s", attachment.launch_id, error)
         finally:
@@ -83,7 +85,7 @@ class Retiring:
                     attachment.input.total = launch.repair_input()
 
     async def _end(self, attachment: Attachment, launch: Launch) -> None:
-        settings = self._host.settings
+        settings = self._settings
         # One that ends after each turn still writes its own session: it is given time, and not killed.
         eof_grace_s = settings.eof_grace_s + (RETIRE_EXTRA_S if attachment.driver.process_per_turn else 0)
         launch.end(eof_grace_s, settings.term_grace_s)

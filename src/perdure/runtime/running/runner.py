@@ -1,6 +1,6 @@
 """The runner carries bytes between one session's log and its agent's process. It decides nothing.
 
-Above: the host. Below: the journal (what is to be done, what was observed) and an attachment (the process).
+Above: runners.py. Below: the journal (what is to be done, what was observed) and an attachment (the process).
 Each step is stored before it is acted on: orders come from committed events, lines are committed before they are
 written, output is committed before it is acknowledged. So a server that dies between any two of them loses nothing,
 and the next one does nothing twice.
@@ -9,13 +9,13 @@ and the next one does nothing twice.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.decision import Decision
-from perdure.core.errors import Fenced, Refused, StoreDamaged, StoreError, StoreFull
+from perdure.core.errors import Fenced, NotOwner, Refused, StoreBusy, StoreDamaged, StoreError, StoreFull
 from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
 from perdure.core.observe import deltas_only, observe
 from perdure.core.session import decide
@@ -24,49 +24,80 @@ from perdure.drivers.base import CancelTurn, Command, SendPrompt
 from perdure.runtime.keeping import processes
 from perdure.runtime.keeping.launch import Launch, LaunchDamaged
 from perdure.runtime.log.erased import SessionGone
-from perdure.runtime.log.log import Journal
-from perdure.runtime.log.reading import batches
+from perdure.runtime.log.journal import Journal
 from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.disk import Disk
+from perdure.runtime.running.facts import Facts
+from perdure.runtime.running.launcher import Launcher
 from perdure.runtime.running.leftovers import Leftovers
 from perdure.runtime.running.mending import Mending
+from perdure.runtime.running.orders import Orders
 from perdure.runtime.running.patience import Patience
 from perdure.runtime.running.proposals import with_context
 from perdure.runtime.running.starting import launch_spec, not_ready_yet, plan_start
 from perdure.runtime.running.timers import is_sign_of_life
-
-if TYPE_CHECKING:
-    from perdure.runtime.running.host import Host
 
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 20.0
 SWEEP_GRACE_S = 0.5
 DISK_RETRY_S = 1.0
+BUSY_RETRY_S = 0.2
 GONE_TIMEOUT_S = 5.0
 UNSTORED_MAX_BYTES = 1024 * 1024
 
 
 class Runner:
-    def __init__(self, host: "Host", journal: Journal, *, prewarm: bool = False) -> None:
-        self.host, self.journal = host, journal
+    def __init__(
+        self,
+        journal: Journal,
+        facts: Facts,
+        launcher: Launcher,
+        disk: Disk,
+        orders: Orders,
+        *,
+        dropped: Callable[["Runner"], None],
+        fenced: Callable[[], None],
+        prewarm: bool = False,
+    ) -> None:
+        self.journal, self.log = journal, journal.log
+        self.facts, self.launcher = facts, launcher
+        self._dropped, self.fenced = dropped, fenced
         self.attachment: Attachment | None = None
         self.heard_s = 0.0  # when its agent last showed a sign of life, by the steady clock
-        self._todo: list[tuple[int, ev.Event]] = []
         self._wakeup, self._prewarm = asyncio.Event(), prewarm
         self._closed = self.stopping = self._long_orphan = False
         self.damage: str | None = None
-        self._patience = Patience(host.settings, host.log.steady())
-        self._mending, self._leftovers, self._orders = Mending(self), Leftovers(), host.orders(journal)
-        journal.follower = self._follow
+        self._disk, self._orders = disk, orders
+        self._patience = Patience(launcher.settings, self.log.steady())
+        self._mending, self._leftovers = Mending(self), Leftovers()
         self.task: asyncio.Task[None] | None = None
+        journal.followers.add(self)
+        journal.has_runner = True
+
+    # As a follower of its session's log --------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """The last decisive event that was acted on; without a process there is nothing to act on."""
+        return self.attachment.performed_seq if self.attachment is not None else self.journal.decided_seq
+
+    def wake(self) -> None:
+        """Only for what is decisive: deltas are for viewers."""
+        if self.attachment is None or self.journal.decided_seq > self.attachment.performed_seq:
+            self._wakeup.set()
+
+    def drop(self) -> None:
+        self._dropped(self)
+
+    def unfollow(self) -> None:
+        self.journal.followers.discard(self)
+        self.journal.has_runner = any(isinstance(follower, Runner) for follower in self.journal.followers)
 
     # From outside ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.task = asyncio.create_task(self._run(), name=f"runner {self.journal.state.id}")
-
-    def wake(self) -> None:
-        self._wakeup.set()
 
     async def stop(self) -> None:
         """Let go without touching the agent: its keeper goes on."""
@@ -76,21 +107,20 @@ class Runner:
             await asyncio.gather(self.task, return_exceptions=True)
         if self.attachment is not None and self.attachment.launch is not None:
             self.attachment.launch.close()
-        if self.journal.follower == self._follow:
-            self.journal.follower = None
+        self.unfollow()
 
     def kill(self, reason: str) -> None:
         """End the process at once, whatever it does; the turn ends with what it has said."""
         if self.attachment is not None:
-            self._patience.kill(self.host.log.steady(), reason)
+            self._patience.kill(self.log.steady(), reason)
             self._end(self.attachment)
             self._wakeup.set()
 
     def _end(self, attachment: Attachment) -> None:
         if attachment.shared is not None:
-            self.host.sharing.end(attachment.shared)
+            self.launcher.sharing.end(attachment.shared)
         if attachment.launch is not None:
-            attachment.launch.end(0, self.host.settings.term_grace_s)
+            attachment.launch.end(0, self.launcher.settings.term_grace_s)
 
     def look_after(self) -> None:
         """Whether somebody has removed or cut a file of the launch: then nothing more would ever come of it."""
@@ -102,23 +132,15 @@ class Runner:
 
     async def recover(self, attachment: Attachment) -> None:
         """Go on with a launch that an earlier server started."""
-        self.attachment, self._todo = attachment, []
-        self._patience = Patience(self.host.settings, self.host.log.steady())
+        self.attachment = attachment
+        self._patience = Patience(self.launcher.settings, self.log.steady())
         state = self.journal.state
         self._long_orphan = bool(state.prompts)
         if state.phase == "aborting":
             self._leftovers.stopping(state, attachment)
         attachment.prompt_mark = None if state.working else (0, -1)
-        async for batch in batches(self.host.log.store, state.id, attachment.performed_seq):
-            for row in batch:
-                if row.type not in ev.DELTA_TYPES and (event := ev.decode(row.body)).decisive:
-                    self._todo.append((row.seq, event))
-        self._todo.sort(key=lambda entry: entry[0])
-        await self._connect()
-
-    def _follow(self, events: list[tuple[int, ev.Event]]) -> None:
-        self._todo += events
         self._wakeup.set()
+        await self._connect()
 
     # The loop ----------------------------------------------------------------------------------------------------
 
@@ -128,8 +150,11 @@ class Runner:
                 await self._loop()
                 return
             except Fenced:
-                logger.error("another server has taken over; session %s is let go", self.journal.state.id)
-                self.host.fenced()
+                logger.error("another server has taken over the store; session %s stops here", self.journal.state.id)
+                self.fenced()
+                return
+            except NotOwner as error:
+                self._mending.disown(error)
                 return
             except StoreFull:
                 # Comes this far only while the server stops: what was not stored is read again by the next one.
@@ -154,9 +179,9 @@ class Runner:
             if await self._advance():
                 continue
             if self.attachment is None and not self.journal.state.working and not self.stopping:
-                self.host.dropped(self)
+                self.drop()
                 return
-            wait_s = self._patience.wait_s(self.journal.state, self.host.log.steady()) if self.attachment else None
+            wait_s = self._patience.wait_s(self.journal.state, self.log.steady()) if self.attachment else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wakeup.wait()
@@ -168,7 +193,6 @@ class Runner:
             self._let_go(attachment)
             return True
         if attachment is None:
-            self._todo.clear()
             if not state.working and not self._prewarm:
                 return False
             if state.phase == "aborting":
@@ -179,7 +203,7 @@ class Runner:
         if self.damage is not None:
             damage, self.damage = self.damage, None
             raise LaunchDamaged(damage)
-        if self._todo:
+        if self.journal.decided_seq > attachment.performed_seq:
             await self._perform_next(attachment)
             return True
         # Whatever came while output was stored goes first: an order that was not performed yet must not look delivered.
@@ -194,8 +218,9 @@ class Runner:
     # Doing -------------------------------------------------------------------------------------------------------
 
     async def _perform_next(self, attachment: Attachment) -> None:
-        seq, event = self._todo.pop(0)
-        if seq <= attachment.performed_seq:
+        seq, event = next(iter(await self.journal.decisive_after(attachment.performed_seq)), (None, None))
+        if seq is None or event is None:
+            attachment.performed_seq = self.journal.decided_seq
             return
         orders = await self._orders.of(event)
         self._leftovers.follow(event, self.journal.state, attachment)
@@ -230,8 +255,8 @@ class Runner:
     async def _repair_input(self, attachment: Attachment) -> None:
         """Another session of a shared process may have stored lines that it could not write."""
         if attachment.input.torn:
-            rows = await self.host.log.store.launches()
-            attachment.input.repair(attachment.launch, [row for row in rows if row.launch_id == attachment.launch_id])
+            rows = await self.log.store.launches(attachment.launch_id)
+            attachment.input.repair(attachment.launch, rows)
 
     async def _keep(self, attachment: Attachment, observations: Sequence[Any], lines: list[bytes]) -> None:
         journal, launch = self.journal, attachment.launch
@@ -241,24 +266,29 @@ class Runner:
             return not lines and deltas_only(state, attachment.launch_id, observations)
 
         def made(state: Session) -> Decision:
-            world, pid = self.host.world(state), launch.pid() if launch is not None else None
+            world, pid = self.facts.world(state), launch.pid() if launch is not None else None
             return observe(state, attachment.launch_id, observations, world, pid=pid)
 
         while True:
             try:
                 shown = observations
                 if not await journal.record_deltas(list(observations), checkpoint, fitting):
-                    shown = (await journal.record(made, checkpoint=checkpoint))[0].events
+                    shown = (await journal.record(made, checkpoint=checkpoint, by_owner=True))[0].events
                     self._notice(observations)
                 self._mending.faults = 0
                 break
             except StoreFull:
                 await self._wait_for_room()
+            except StoreBusy:
+                # The agent's output waits in its spool meanwhile. If the server stops, the next one reads it again.
+                if self.stopping:
+                    raise
+                await asyncio.sleep(BUSY_RETRY_S)
             except BaseException:
                 attachment.input.total -= len(lines)
                 raise
         attachment.stored = freeable
-        self.heard_s = self.host.log.steady() if any(map(is_sign_of_life, shown)) else self.heard_s
+        self.heard_s = self.log.steady() if any(map(is_sign_of_life, shown)) else self.heard_s
         if launch is not None:
             await self._write(attachment, launch, lines, checkpoint.input_total)
             launch.acknowledge(attachment.acknowledgeable)
@@ -277,30 +307,32 @@ class Runner:
 
     async def _wait_for_room(self) -> None:
         """Until it is worth another try; StoreFull if the server stops meanwhile."""
-        self.host.disk_is_full()
+        self._disk.report_full()
         await asyncio.sleep(DISK_RETRY_S)
         if self.stopping:
             raise StoreFull("the disk is still full")
 
     def _notice(self, observations: Sequence[Any]) -> None:
-        """What the host remembers of an agent, and how long its keeper waits while a person is asked."""
+        """What is remembered of an agent, and how long its keeper waits while a person is asked."""
         for fact in observations:
             if isinstance(fact, SessionOpened | StartFailed | TurnFinished | ev.Config) and self.attachment is not None:
-                self.host.learn(self.attachment.agent, fact)
+                self.facts.learn(self.attachment.agent, fact)
             if isinstance(fact, ev.Usage) and fact.context_size and self.attachment is not None:
-                self.host.learn_size(self.journal.state, self.attachment.agent, fact.context_size)
+                self.facts.learn_size(self.journal.state, self.attachment.agent, fact.context_size)
         long_orphan = bool(self.journal.state.prompts)
         if self.attachment is not None and self.attachment.shared is not None:
             long_orphan = self.attachment.shared.asks(self.journal.state.id, long_orphan)
         if long_orphan != self._long_orphan and self.attachment is not None and self.attachment.launch is not None:
             self._long_orphan = long_orphan
-            self.attachment.launch.set_limits(*self.host.orphan_limits(waits=long_orphan))
+            self.attachment.launch.set_limits(*self.launcher.orphan_limits(waits=long_orphan))
 
     async def give_up(self, code: str, message: str) -> None:
         """Without room nothing happens yet: the loop finds the turn as it was, and comes here again."""
         command = cmd.GiveUpTurn(code=code, message=message)
         try:
-            await self.journal.record(lambda state: decide(state, command, self.host.world(state)))
+            await self.journal.record(
+                lambda state: decide(state, command, self.facts.world(state, command)), by_owner=True
+            )
         except SessionGone:
             raise
         except Refused:
@@ -312,18 +344,17 @@ class Runner:
 
     async def _launch(self) -> None:
         """Start the agent that the running turn needs; or, with no turn, one that waits for it."""
-        await self.host.retiring.wait(self.journal.state.id)
+        await self.launcher.retiring.wait(self.journal.state.id)
         if self.journal.state.phase not in ("working", "idle"):
             self._prewarm = False
             return
-        self._todo.clear()
-        if (shared := not_ready_yet(self.host, self.journal)) is not None:
+        if (shared := not_ready_yet(self.facts, self.launcher, self.journal)) is not None:
             # Whatever happens to this session meanwhile is looked at first.
             await shared.settled_or(self._wakeup)
             return
         self._prewarm, start = False, None
         try:
-            start = await plan_start(self.host, self.journal, self._orders)
+            start = await plan_start(self.facts, self.launcher, self.journal, self._orders)
         except Refused as refusal:
             await self.give_up(refusal.code, refusal.detail)
         except StoreFull:
@@ -336,11 +367,11 @@ class Runner:
             checkpoint = attachment.checkpoint(start.lines)
             try:
                 await self.journal.record(
-                    lambda state: start.decide(state, self.host.world(state)), checkpoint=checkpoint
+                    lambda state: start.decide(state, self.facts.world(state)), checkpoint=checkpoint, by_owner=True
                 )
             except BaseException as error:
                 attachment.input.total -= len(start.lines)
-                self.host.left(attachment)
+                self.launcher.leave(attachment)
                 if isinstance(error, StoreFull):
                     await self._wait_for_room()
                 elif isinstance(error, Refused) and not isinstance(error, SessionGone):
@@ -349,7 +380,7 @@ class Runner:
                     raise
                 return
             self.attachment = attachment
-            self._patience, self._long_orphan = Patience(self.host.settings, self.host.log.steady()), False
+            self._patience, self._long_orphan = Patience(self.launcher.settings, self.log.steady()), False
             self._notice(start.told)
             if attachment.launch is None:
                 await self._spawn(attachment, start.command, start.lines)
@@ -359,11 +390,11 @@ class Runner:
                 attachment.phase = "live"
 
     async def _spawn(self, attachment: Attachment, command: Command, lines: list[bytes]) -> None:
-        spec = launch_spec(self.host, self.journal.state, attachment, command)
-        async with self.host.spawning:
+        spec = launch_spec(self.facts, self.launcher, self.journal.state, attachment, command)
+        async with self.launcher.spawning:
             while attachment.launch is None:
                 try:
-                    attachment.launch = Launch.create(self.host.launches_root, spec, command.files)
+                    attachment.launch = Launch.create(self.launcher.folder, spec, command.files)
                 except StoreFull:
                     await self._wait_for_room()
                 except OSError as error:
@@ -409,30 +440,28 @@ class Runner:
         attachment.phase = "gone"
         await self._commit(attachment, [fact], [])
         # The keeper says its last word a moment before it is gone. A folder that stays is swept at the next start.
-        last = self.host.sharing.leave(attachment, over=True)
-        launch = attachment.launch or Launch(self.host.launches_root / attachment.launch_id)
+        last = self.launcher.sharing.leave(attachment, over=True)
+        launch = attachment.launch or Launch(self.launcher.folder / attachment.launch_id)
         gone = last and await launch.wait_gone(GONE_TIMEOUT_S)
         if gone and damage:
-            await self.host.log.quarantine.set_aside(row, launch, damage)
+            await self.log.quarantine.set_aside(row, launch, damage)
         elif gone:
             await launch.forget()
         launch.close()
         self.attachment, self.damage = None, None
-        self._todo.clear()
 
     def _let_go(self, attachment: Attachment) -> None:
         """The session no longer wants this process: it winds down by itself, and can't touch the session."""
         self.attachment, self.damage = None, None
-        self._todo.clear()
         self._closed = False
-        self.host.retiring.begin(attachment)
+        self.launcher.retiring.begin(attachment)
 
     # Time ----------------------------------------------------------------------------------------------------------
 
     async def _escalate(self, attachment: Attachment) -> bool:
         """An agent that does not stop when asked is asked again, then made to; one that never opens likewise. A keeper
         that hangs can't do it, and is ended with its agent."""
-        state, now = self.journal.state, self.host.log.steady()
+        state, now = self.journal.state, self.log.steady()
         if attachment.launch is None or not self._patience.is_over(state, now):
             attachment.behind = None
             return False

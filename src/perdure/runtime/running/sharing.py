@@ -1,6 +1,6 @@
 """One process that serves several sessions: who is in it, what it was sent in all, and when it may end.
 
-Above: the runners of its sessions, each with a position of its own in the one output; the host, which ends the process
+Above: the runners of its sessions, each with a position of its own in the one output; the launcher, which ends it
 with its last session. Below: launch.py. A launch is still the unit of storage: its rows, one for each session, together
 say what was sent. Lines are numbered across all of them, and one writer at a time stores its lines and writes them, so
 that after a crash the lines that are missing are known, whoever they belong to.

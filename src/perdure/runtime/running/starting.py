@@ -5,7 +5,7 @@ Above: the runner, which records it, then spawns. Below: agents, drivers, orders
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from perdure.core import commands as cmd
 from perdure.core.decision import Decision, World
@@ -16,13 +16,12 @@ from perdure.core.state import Session
 from perdure.drivers import DRIVERS
 from perdure.drivers.base import LAUNCH_FOLDER, Command, Order, SharingDriver
 from perdure.runtime.keeping.launch import Launch, LaunchSpec
-from perdure.runtime.log.log import Journal
+from perdure.runtime.log.journal import Journal
 from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.facts import Facts
+from perdure.runtime.running.launcher import Launcher
 from perdure.runtime.running.orders import Orders
 from perdure.runtime.running.sharing import Key, Shared
-
-if TYPE_CHECKING:
-    from perdure.runtime.running.host import Host
 
 
 class Start(NamedTuple):
@@ -40,11 +39,11 @@ class Start(NamedTuple):
         return decision
 
 
-def _alone(host: "Host", journal: Journal, agent: str) -> Attachment:
+def _alone(facts: Facts, launcher: Launcher, journal: Journal, agent: str) -> Attachment:
     """To a process of its own; one that others may join, if the agent is set up so."""
-    state, launch_id = journal.state, host.new_launch_id()
-    driver = DRIVERS[host.driver_name(state, agent)]
-    shared = host.sharing.open(_key(host, state, agent), launch_id) if host.agents.shares(agent) else None
+    state, launch_id = journal.state, launcher.new_launch_id()
+    driver = DRIVERS[facts.driver_name(state, agent)]
+    shared = launcher.sharing.open(_key(facts, state, agent), launch_id) if facts.agents.shares(agent) else None
     attachment = Attachment(
         launch_id=launch_id,
         session_id=state.id,
@@ -59,16 +58,16 @@ def _alone(host: "Host", journal: Journal, agent: str) -> Attachment:
     return attachment
 
 
-def _joined(host: "Host", journal: Journal, agent: str) -> Attachment | None:
+def _joined(facts: Facts, launcher: Launcher, journal: Journal, agent: str) -> Attachment | None:
     """To a process that serves other sessions already, if there is one."""
     state = journal.state
-    driver = DRIVERS[host.driver_name(state, agent)]
-    if not host.agents.shares(agent) or not isinstance(driver, SharingDriver):
+    driver = DRIVERS[facts.driver_name(state, agent)]
+    if not facts.agents.shares(agent) or not isinstance(driver, SharingDriver):
         return None
-    while (shared := host.sharing.find(_key(host, state, agent))) is not None:
-        model, launch = shared.model(), Launch.find(host.launches_root, shared.launch_id)
+    while (shared := launcher.sharing.find(_key(facts, state, agent))) is not None:
+        model, launch = shared.model(), Launch.find(launcher.folder, shared.launch_id)
         if shared.over or model is None or launch is None or not launch.is_alive():
-            host.sharing.end(shared)
+            launcher.sharing.end(shared)
             continue
         attachment = Attachment(
             launch_id=shared.launch_id,
@@ -86,52 +85,54 @@ def _joined(host: "Host", journal: Journal, agent: str) -> Attachment | None:
     return None
 
 
-def _key(host: "Host", state: Session, agent: str) -> Key:
-    return agent, state.workdir, state.project, host.agents.facts(agent, state.workdir).fingerprint
+def _key(facts: Facts, state: Session, agent: str) -> Key:
+    return agent, state.workdir, state.project, facts.agents.facts(agent, state.workdir).fingerprint
 
 
 def _agent(state: Session) -> str:
     return state.turn.agent if state.working and state.turn is not None else state.agent
 
 
-def not_ready_yet(host: "Host", journal: Journal) -> Shared | None:
+def not_ready_yet(facts: Facts, launcher: Launcher, journal: Journal) -> Shared | None:
     """A process that this session will share, and that has not introduced itself yet."""
     agent = _agent(journal.state)
-    if not host.agents.shares(agent):
+    if not facts.agents.shares(agent):
         return None
-    shared = host.sharing.find(_key(host, journal.state, agent))
+    shared = launcher.sharing.find(_key(facts, journal.state, agent))
     return shared if shared is not None and not shared.settled.is_set() else None
 
 
-async def _give_up_shared(host: "Host", journal: Journal) -> None:
+async def _give_up_shared(facts: Facts, journal: Journal) -> None:
     """Since the turn was planned, the agent may have given the id of its own session to somebody else."""
     turn = journal.state.turn
     binding = journal.state.bindings.get(turn.agent) if turn is not None and turn.context == "resumed" else None
-    if binding is not None and (binding.fingerprint, binding.native_session_id) in host.log.given_twice:
+    if binding is not None and (binding.fingerprint, binding.native_session_id) in journal.log.given_twice:
         command = cmd.BeginAnew("native_session_shared")
         # Refused: that turn is over.
         with contextlib.suppress(Refused):
-            await journal.record(lambda state: decide(state, command, host.world(state)))
+            await journal.record(lambda state: decide(state, command, facts.world(state, command)), by_owner=True)
 
 
-def launch_spec(host: "Host", state: Session, attachment: Attachment, command: Command) -> LaunchSpec:
-    folder = f"{host.launches_root / attachment.launch_id}/"
+def launch_spec(
+    facts: Facts, launcher: Launcher, state: Session, attachment: Attachment, command: Command
+) -> LaunchSpec:
+    folder = f"{launcher.folder / attachment.launch_id}/"
     return LaunchSpec(
         launch_id=attachment.launch_id,
         argv=[part.replace(LAUNCH_FOLDER, folder, 1) if command.files else part for part in command.argv],
-        env={**command.env, **host.environment(state, attachment.agent)},
+        env={**command.env, **facts.environment(state, attachment.agent)},
         cwd=state.workdir,
-        limits=host.launch_limits(),
-        cgroup=host.groups.make(attachment.launch_id),
+        limits=launcher.limits(),
+        cgroup=launcher.groups.make(attachment.launch_id),
     )
 
 
-async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start | None:
+async def plan_start(facts: Facts, launcher: Launcher, journal: Journal, orders: Orders) -> Start | None:
     """How the session's agent is to be started, for the running turn or, while none runs, to be warm for the next. None
     if the turn ends meanwhile. Raises Refused where it can't be started."""
     agent = _agent(journal.state)
-    program, was_working = await host.agents.ready(agent), journal.state.working
-    await _give_up_shared(host, journal)
+    program, was_working = await facts.agents.ready(agent), journal.state.working
+    await _give_up_shared(facts, journal)
     if was_working and not journal.state.working:
         return None
     # From here on no await until the attachment is made: what it has performed is what is decided at this moment, and
@@ -139,12 +140,12 @@ async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start | 
     state = journal.state
     turn = state.turn if state.working else None
     if _agent(state) != agent:
-        program, agent = host.agents.require(_agent(state)), _agent(state)
+        program, agent = facts.agents.require(_agent(state)), _agent(state)
     if not os.path.isdir(state.workdir):  # noqa: ASYNC240  one look at a local directory
         raise Refused("agent_unavailable", f"The working directory {state.workdir} is not there any more.")
-    driver = DRIVERS[host.driver_name(state, agent)]
+    driver = DRIVERS[facts.driver_name(state, agent)]
     order = orders.start(turn.native_session_id if turn is not None and turn.context == "resumed" else None)
-    attachment = _joined(host, journal, agent) or _alone(host, journal, agent)
+    attachment = _joined(facts, launcher, journal, agent) or _alone(facts, launcher, journal, agent)
     launch_id = attachment.launch_id
     first: list[Order] = [order]
     told = None
@@ -156,16 +157,16 @@ async def plan_start(host: "Host", journal: Journal, orders: Orders) -> Start | 
             told = prompt.told
         observations, lines = attachment.perform(first)
     except BaseException:
-        host.left(attachment)
+        launcher.leave(attachment)
         raise
-    facts = host.agents.facts(agent, state.workdir)
+    known = facts.agents.facts(agent, state.workdir)
     record = cmd.PrepareLaunch(
         launch_id=launch_id,
         agent=agent,
         driver=driver.name,
         native_session_id=order.native_session_id,
-        workdir_id=facts.workdir_id,
-        fingerprint=facts.fingerprint,
+        workdir_id=known.workdir_id,
+        fingerprint=known.fingerprint,
         told=told,
     )
     return Start(attachment, record, driver.command(program.argv, order, launch_id), lines, observations)

@@ -20,7 +20,6 @@ from msgspec import Struct
 from perdure.config import Limits
 from perdure.core.clock import seconds
 from perdure.core.events import ToolUpdate
-from perdure.core.slots import SLOTS_FULL
 from perdure.core.state import Session
 
 LOOK_EVERY_S = 1.0
@@ -34,7 +33,7 @@ WORKING_SHARE = 0.05
 class Timer(Struct, frozen=True):
     """One clock of an idle session: it fires so long after a stored moment."""
 
-    name: Literal["idle_timeout", "lifetime", "usage_limit", "slot"]
+    name: Literal["idle_timeout", "lifetime", "usage_limit"]
     since: str
     after_s: float
     then: Literal["suspend", "end", "continue"]
@@ -52,8 +51,7 @@ def timers(state: Session, limits: Limits) -> list[Timer]:
     if state.waiting_until is not None:
         goes_on = bool(state.queue) or (limits.on_limit == "continue" and state.waits <= (limits.limit_retries or 0))
         if goes_on:
-            name: Literal["slot", "usage_limit"] = "slot" if state.waiting_reason == SLOTS_FULL else "usage_limit"
-            found.append(Timer(name, state.waiting_until, 0.0, "continue"))
+            found.append(Timer("usage_limit", state.waiting_until, 0.0, "continue"))
     # What runs beside the conversation keeps the process, but no longer than its lifetime.
     if limits.idle_timeout_s and not state.background_tasks:
         if limits.on_idle == "end" and not goes_on:
@@ -79,7 +77,7 @@ class Ages:
 
     def left_s(self, session_id: str, timer: Timer, now: float, steady: float) -> float:
         """How long until it fires; nothing or less if it should have. `now` is the wall clock's."""
-        if timer.name in ("usage_limit", "slot"):
+        if timer.name == "usage_limit":
             return seconds(timer.since) - now
         key = (session_id, timer.name)
         since, began = self._seen.get(key, ("", 0.0))

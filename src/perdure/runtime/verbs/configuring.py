@@ -1,7 +1,7 @@
 """Setting a session's model, mode or another option: it is asked for, and the agent's own answer is waited for.
 
-Above: the verb `configure`. Below: the log, in which the wish and the answer are both events; the host, which starts an
-agent that has never said what it offers. A session without a process keeps the wish: its agent gets it when it starts.
+Above: the verb `configure`. Below: the log, in which the wish and the answer are both events; the runners, which start
+an agent that has never said what it offers. A session without a process keeps the wish until its agent starts.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from perdure.core import events as ev
 from perdure.core.errors import Refused
 from perdure.core.state import Session
 from perdure.drivers import DRIVERS
-from perdure.runtime.log.log import Journal
+from perdure.runtime.log.journal import Journal
 from perdure.runtime.verbs.waiting import until, warmed_up
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ class Configuring:
 
     async def _introduce(self, journal: Journal) -> None:
         """An agent that has said nothing yet of what it offers is started first, if it can be kept."""
-        state, host = journal.state, self._sessions.host
-        if not _is_unknown(state) or DRIVERS[host.driver_name(state, state.agent)].process_per_turn:
+        state, facts = journal.state, self._sessions.facts
+        if not _is_unknown(state) or DRIVERS[facts.driver_name(state, state.agent)].process_per_turn:
             return
         await self._sessions.agents.ready(state.agent)
-        host.prewarm(journal, asked=True)
-        if not await warmed_up(host, journal):
+        self._sessions.runners.prewarm(journal, asked=True)
+        if not await warmed_up(journal, facts.settings.start_timeout_s):
             reason = journal.state.error or "It ended before its session was open."
             raise Refused("agent_unavailable", f"Agent {state.agent!r} could not be started. {reason}")
 

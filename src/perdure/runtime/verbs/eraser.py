@@ -12,22 +12,22 @@ import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from perdure.core import events as ev
-from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError, StoreFull
+from perdure.core.errors import UNREADABLE, Refused, StoreBusy, StoreDamaged, StoreError, StoreFull
 from perdure.core.slots import can_be_suspended
 from perdure.runtime.keeping import processes
 from perdure.runtime.keeping.launch import Launch
+from perdure.runtime.log.log import Log
 from perdure.runtime.log.reading import batches
+from perdure.runtime.running.launcher import Launcher
 from perdure.runtime.running.retiring import RETIRE_EXTRA_S
+from perdure.runtime.running.runners import Runners
+from perdure.runtime.verbs.enclosures import Enclosures
 from perdure.runtime.verbs.workspaces import Workspaces
-
-if TYPE_CHECKING:
-    from perdure.runtime.running.host import Host
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ RETRY_S = 20.0
 SCRUB_RETRY_S = 300.0
 """After a failure, which may last: a disk without room, a damaged file."""
 HALF_ERASED = "The disk is full. Make room: the session is half erased, and the rest is erased as soon as possible."
+RETRY_AFTER_S = 1
 ERASING = "erasing"
 ENDING = "ending"
 """Launches that have to end because an erased session has left something in their files, whoever else they serve."""
@@ -65,10 +66,20 @@ class Note(Struct, frozen=True):
 
 
 class Eraser:
-    def __init__(self, host: "Host", workspaces: Workspaces, data: Path) -> None:
-        self._host = host
-        self._log = host.log
-        self._store = host.log.store
+    def __init__(
+        self,
+        log: Log,
+        runners: Runners,
+        launcher: Launcher,
+        enclosures: Enclosures,
+        workspaces: Workspaces,
+        data: Path,
+    ) -> None:
+        self._log = log
+        self._store = log.store
+        self._runners = runners
+        self._launcher = launcher
+        self._enclosures = enclosures
         self._workspaces = workspaces
         self._rehearsal = data / "rehearsal"
         self._first_at: float | None = None
@@ -99,7 +110,11 @@ class Eraser:
     async def check_free(self, session_id: str) -> None:
         """Refuse an id while its last session is not wholly erased: what is left to do would erase the new one too."""
         if session_id in self._log.erased.under_way or session_id in await self._store.documents(ERASING):
-            raise Refused("unavailable", f"Session {session_id} is being erased. Try again in a moment.")
+            raise Refused(
+                "unavailable",
+                f"Session {session_id} is being erased. Try again in a moment.",
+                retry_after_s=RETRY_AFTER_S,
+            )
 
     async def erase(self, session_id: str, workdir: str) -> None:
         """Once this has been written down it happens, now or at the next start. Its process must be gone."""
@@ -110,6 +125,9 @@ class Eraser:
             await self._wait_for_shared(note.shared)
         except StoreFull as error:
             raise Refused("unavailable", HALF_ERASED) from error
+        except StoreBusy as error:
+            words = "The session is half erased, and the rest is erased as soon as the disk takes it."
+            raise Refused("unavailable", words, retry_after_s=RETRY_AFTER_S) from error
         finally:
             # Done or not: what could not be done now is tried again with the cleaning up.
             self._due.set()
@@ -158,36 +176,34 @@ class Eraser:
         """Have it ended as soon as it can be: its files hold what was said. Written down, for the next server."""
         for launch_id in note.shared:
             await self._store.put_document(ENDING, launch_id, b"true")
-            self._host.sharing.ending.add(launch_id)
+            self._launcher.sharing.ending.add(launch_id)
 
     async def _recall_ending(self) -> None:
         for launch_id in await self._store.documents(ENDING):
-            if (self._host.launches_root / launch_id).exists():
-                self._host.sharing.ending.add(launch_id)
+            if (self._launcher.folder / launch_id).exists():
+                self._launcher.sharing.ending.add(launch_id)
             else:
                 removed = await asyncio.to_thread(self._log.quarantine.erase, None, [launch_id])
                 self._log.quarantine.forget_launches(removed)
                 await self._store.put_document(ENDING, launch_id, None)
-                self._host.sharing.ending.discard(launch_id)
+                self._launcher.sharing.ending.discard(launch_id)
 
     async def _wait_for_shared(self, launch_ids: Sequence[str]) -> None:
         """Until these are gone, unless another session works there: then the clocks have them end after its turn."""
-        host, settings = self._host, self._host.settings
+        settings = self._launcher.settings
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(settings.eof_grace_s + settings.term_grace_s + RETIRE_EXTRA_S):
-                for runner in list(host.runners.values()):
-                    await host.vacate(runner)
+                for runner in self._runners:
+                    await self._runners.vacate(runner)
                 while self._are_left(launch_ids) and not self._are_busy(launch_ids):  # noqa: ASYNC110  a folder
                     await asyncio.sleep(LOOK_S)
 
     def _are_left(self, launch_ids: Sequence[str]) -> bool:
-        return any((self._host.launches_root / launch_id).exists() for launch_id in launch_ids)
+        return any((self._launcher.folder / launch_id).exists() for launch_id in launch_ids)
 
     def _are_busy(self, launch_ids: Sequence[str]) -> bool:
         """Whether a session needs one of these."""
-        inside = [
-            one for one in self._host.runners.values() if one.attachment and one.attachment.launch_id in launch_ids
-        ]
+        inside = [one for one in self._runners if one.attachment and one.attachment.launch_id in launch_ids]
         states = [runner.journal.state for runner in inside]
         return any(state.attached is not None and not can_be_suspended(state) for state in states)
 
@@ -196,7 +212,7 @@ class Eraser:
             return
         await processes.end_marked(note.launches, END_GRACE_S)
         for launch_id in note.launches:
-            launch = Launch.find(self._host.launches_root, launch_id)
+            launch = Launch.find(self._launcher.folder, launch_id)
             if launch is not None:
                 launch.kill_keeper()
                 if await launch.wait_gone(END_GRACE_S):
@@ -204,7 +220,7 @@ class Eraser:
 
     def _remove_files(self, session_id: str, note: Note) -> set[str]:
         """Which launches that were set aside are gone with it."""
-        self._host.enclosures.erase(session_id)
+        self._enclosures.erase(session_id)
         removed = self._log.quarantine.erase(session_id, note.shared)
         for native in note.natives:
             # Of other agents nothing lies there: what they keep is their own.
@@ -274,7 +290,7 @@ class Eraser:
             return SCRUB_RETRY_S
 
     def _is_quiet(self) -> bool:
-        return not any(runner.journal.state.working for runner in self._host.runners.values())
+        return not any(state.working for state in self._runners.states())
 
 
 def _remove(path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from perdure.core.errors import Refused
 from perdure.stores.base import Query
 
-STATES = ("processing", "idle", "ended")
+STATES = ("accepted", "processing", "idle", "ended")
 STATUSES = ("running", "completed", "stopped", "timed-out", "failed")
 
 

@@ -1,12 +1,11 @@
 """The verbs about what was said: edit, rewind, retry, fork, plan, and reading it as a transcript or as it was logged.
 
-Above: surfaces, through the sessions. Below: the log and the host; core/history.py decides. A change is made for the
-history as it was when the request came: if another one was quicker, it is refused and nothing is done.
+Above: surfaces, through the sessions. Below: the log; core/history.py decides. A change that names a `revision` uses
+optimistic concurrency: it is refused if the history was changed since. Changes without one apply in order of arrival.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,16 +21,13 @@ from perdure.core.transcript import History, markdown, markdown_title
 from perdure.core.turns import plan_turn
 from perdure.core.view import public_turn
 from perdure.runtime.log.documents import LogPieces, TurnPieces
-from perdure.runtime.log.log import Journal
+from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.reading import of_turns
+from perdure.runtime.running.placement import WhenFull
 from perdure.runtime.verbs.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from perdure.runtime.verbs.sessions import Sessions
-
-
-AT_ONCE_S = 0.1
-"""Changes that come within this time can't have been made in sight of each other: all but the first are refused."""
 
 
 class _Row(msgspec.Struct):
@@ -48,28 +44,25 @@ _row = msgspec.json.Decoder(_Row)
 class Histories:
     def __init__(self, sessions: "Sessions") -> None:
         self._sessions = sessions
-        self._host = sessions.host
         self._log = sessions.log
-        self._changing: set[str] = set()
 
     # Changing ------------------------------------------------------------------------------------------------------
 
     async def edit(self, session_id: str, message_id: str, text: str, revision: int | None = None) -> dict[str, Any]:
         """Another text for a message of the visible history."""
         self._sessions.check_size(Outgoing(text=text))
-        async with self._alone(session_id, revision) as (journal, seen):
-            rows = await self._rows(journal)
-            turn = next((row.turn for row in rows if row.message_id == message_id), None)
-            if turn is None:
-                raise Refused("not_found", f"There is no message {message_id} in the visible history.")
-            command = cmd.EditMessage(turn=turn, message_id=message_id, text=text, revision=seen)
-            await self._sessions.do(session_id, command)
+        journal = await self._log.open(session_id)
+        turn = next((row.turn for row in await self._rows(journal) if row.message_id == message_id), None)
+        if turn is None:
+            raise Refused("not_found", f"There is no message {message_id} in the visible history.")
+        await self._sessions.do(
+            session_id, cmd.EditMessage(turn=turn, message_id=message_id, text=text, revision=revision)
+        )
         return await self._sessions.get(session_id)
 
     async def rewind(self, session_id: str, turn: int, revision: int | None = None) -> dict[str, Any]:
         """Drop this turn and all after it from the visible history."""
-        async with self._alone(session_id, revision) as (_, seen):
-            await self._sessions.do(session_id, cmd.Rewind(turn=turn, revision=seen))
+        await self._sessions.do(session_id, cmd.Rewind(turn=turn, revision=revision))
         return await self._sessions.get(session_id)
 
     async def retry(
@@ -81,6 +74,7 @@ class Histories:
         agent: str | None = None,
         message_id: str | None = None,
         revision: int | None = None,
+        when_full: WhenFull = "wait",
     ) -> dict[str, Any]:
         """Drop this turn and all after it, and send its message again, or another one in its place."""
         if text is not None:
@@ -91,40 +85,24 @@ class Histories:
                     "conflict", "This message_id is the one of the turn itself. Use a new one.", fields=["message_id"]
                 )
             return earlier
-        async with self._alone(session_id, revision) as (journal, seen):
-            row = next((row for row in await self._rows(journal) if row.turn == turn), None)
-            if row is None:
-                raise Refused("not_found", f"There is no turn {turn} in the visible history.")
-            said = await self._message(journal, turn)
-            if text is None and said.get("origin") == "agent":
-                raise Refused("invalid", f"Turn {turn} was begun by its agent: give the text that is to be sent.")
-            message = Outgoing(
-                text=said["text"] if text is None else text,
-                message_id=message_id,
-                agent=agent or row.agent,
-                fresh=True,
-                attachments=tuple(said["attachments"]),
-            )
-            return await self._sessions.submit(journal, message, retry=cmd.Rewind(turn=turn, revision=seen))
-
-    @contextlib.asynccontextmanager
-    async def _alone(self, session_id: str, revision: int | None) -> AsyncIterator[tuple[Journal, int]]:
-        """One change at a time, made for the history as it was when it came, or as its sender says that it was."""
-        if session_id in self._changing:
-            raise Refused(
-                "conflict", "Somebody else is changing the history at this moment. Look at it again, and try again."
-            )
-        self._changing.add(session_id)
-        try:
-            journal = await self._log.open(session_id)
-            if journal.state.working:
-                raise busy(journal.state)
-            seen = journal.state.revision if revision is None else revision
-            if revision is None:
-                await asyncio.sleep(AT_ONCE_S)
-            yield journal, seen
-        finally:
-            self._changing.discard(session_id)
+        journal = await self._log.open(session_id)
+        if journal.state.busy:
+            raise busy(journal.state)
+        row = next((row for row in await self._rows(journal) if row.turn == turn), None)
+        if row is None:
+            raise Refused("not_found", f"There is no turn {turn} in the visible history.")
+        said = await self._message(journal, turn)
+        if text is None and said.get("origin") == "agent":
+            raise Refused("invalid", f"Turn {turn} was begun by its agent: give the text that is to be sent.")
+        message = Outgoing(
+            text=said["text"] if text is None else text,
+            message_id=message_id,
+            agent=agent or row.agent,
+            fresh=True,
+            attachments=tuple(said["attachments"]),
+            when_full=when_full,
+        )
+        return await self._sessions.send(session_id, message, retry=cmd.Rewind(turn=turn, revision=revision))
 
     async def fork(self, session_id: str, turn: int | None = None, agent: str | None = None) -> dict[str, Any]:
         """A new session that begins with this one's history, up to and with `turn`. Nothing of an agent's own session
@@ -133,9 +111,9 @@ class Histories:
         state = journal.state
         if agent is not None:
             self._sessions.agents.settings(agent)
-        done = [number for number in turns_of(state.visible) if not (state.working and number == state.last_turn)]
+        done = [number for number in turns_of(state.visible) if not (state.busy and number == state.last_turn)]
         if turn is not None and turn not in done:
-            if state.working and turn == state.last_turn:
+            if state.busy and turn == state.last_turn:
                 raise busy(state)
             raise Refused("not_found", f"There is no turn {turn} in the visible history.")
         wanted = {number for number in done if turn is None or number <= turn}
@@ -156,18 +134,18 @@ class Histories:
             forked_from={"session_id": session_id, "turn": max(wanted, default=None)},
             permissions=tuple(state.permissions),
         )
-        decision = create(command, self._host.world(state))
+        decision = create(command, self._sessions.facts.world(state))
         # An agent's title is of its own session, and may be about turns that are left behind.
         if title := state.message_title if state.title_by == "agent" else state.title:
             decision.emit(ev.Title(title=title, by="person" if state.title_by == "person" else "message"))
-        enclosures = self._host.enclosures
+        enclosures = self._sessions.enclosures
         try:
             for event in events:
                 if isinstance(event, ev.UserMessage):
                     event.attachments = enclosures.copy(session_id, command.session_id, event.attachments)
             # In a thread: it may be long, and others go on meanwhile.
             await asyncio.to_thread(take_over, decision, events, wanted)
-            made = await self._log.create(decision)
+            made, _ = await self._log.create(decision)
         except BaseException:
             enclosures.erase(command.session_id)
             raise
@@ -204,10 +182,10 @@ class Histories:
             await self._sessions.agents.ready(agent)
         state = journal.state
         _check_idle(state)
-        world = self._host.world(state)
+        world = self._sessions.facts.world(state, cmd.SubmitMessage(message_id="", text="", agent=agent))
         plan = plan_turn(state, agent, fresh, world)
         untold = missing(state.visible, agent, world.scope, plan.seen)
-        prompt = await self._host.orders(journal).composed(agent, plan.context, untold, "")
+        prompt = await self._sessions.orders(journal).composed(agent, plan.context, untold, "")
         return {
             "agent": agent,
             "context": plan.context,
@@ -268,5 +246,5 @@ class Histories:
 def _check_idle(state: Session) -> None:
     if state.phase == "ended":
         raise Refused("session_ended", f"The session has ended ({state.status}). Start a new one.", state="ended")
-    if state.working:
+    if state.busy:
         raise busy(state)

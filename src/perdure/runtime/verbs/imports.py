@@ -61,7 +61,7 @@ class Import(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """Kept as it is: it may be taken in later, or never."""
     status: Literal["running", "completed", "stopped", "timed-out", "failed"] = "running"
-    state: Literal["processing", "idle", "ended"] = "idle"
+    state: Literal["accepted", "processing", "idle", "ended"] = "idle"
     ended_at: str | None = None
     error: str | None = None
 
@@ -101,7 +101,7 @@ class Imports:
             imported_at=stamp(sessions.log.now()),
         )
         unborn = st.Session(id=given.id, project=project, agent=agent, workdir=workdir, created_at=created_at)
-        world = msgspec.structs.replace(sessions.host.world(unborn), now=created_at)
+        world = msgspec.structs.replace(sessions.facts.world(unborn), now=created_at)
         made = False
         kept: list[dict[str, Any]] = []
         try:
@@ -113,7 +113,7 @@ class Imports:
             await sessions.log.create(decision)
         except Exception as error:
             # Not if it is cancelled: then the commit goes on without us.
-            sessions.host.enclosures.take_back(given.id, tuple(kept))
+            sessions.enclosures.take_back(given.id, tuple(kept))
             if made:
                 sessions.workspaces.take_back(given.id)
             if isinstance(error, StoreFull):
@@ -125,7 +125,7 @@ class Imports:
         """Files that come with its messages; what is only named is still only named."""
         for event in turns:
             if isinstance(event, ev.UserMessage) and event.attachments:
-                event.attachments = list(self._sessions.host.enclosures.keep(session_id, tuple(event.attachments)))
+                event.attachments = list(self._sessions.enclosures.keep(session_id, tuple(event.attachments)))
                 kept += event.attachments
 
     def _place(self, given: Import) -> tuple[str | None, str | None, str]:
@@ -145,8 +145,8 @@ class Imports:
         if given.summary or given.archived:
             decision.adopt(ev.SessionUpdated(at=at, summary=given.summary or None, archived=given.archived or None))
         status, reason = given.status, given.error or "imported"
-        if status == "running" and self._sessions.host.settings.on_restart == "end":
-            interrupted = given.state == "processing"
+        if status == "running" and self._sessions.facts.settings.on_restart == "end":
+            interrupted = given.state in ("accepted", "processing")
             status = "failed" if interrupted else "stopped"
             reason = WHILE_RUNNING if interrupted else BETWEEN_TURNS
         if status == "running":

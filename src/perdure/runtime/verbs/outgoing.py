@@ -1,18 +1,18 @@
-"""A message on its way: the command that it becomes, what its sender is told, and the receipt that is kept of that.
+"""A message on its way: the command that it becomes, what its sender gets back, and the receipt that is kept of that.
 
 Above: the verbs. Below: the machine's decision. Nothing is written here: the log keeps a receipt with the events that
 it is about.
 """
 
+import hashlib
 from typing import Any, Literal
 
 import msgspec
 
 from perdure.core import commands as cmd
-from perdure.core import events as ev
 from perdure.core.decision import Decision
-from perdure.runtime.log.log import digest
-from perdure.stores.base import Receipt
+from perdure.runtime.running.placement import WhenFull
+from perdure.stores.base import Kept, Receipt
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,10 +23,26 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     fresh: bool = False
     when_busy: Literal["reject", "queue", "interrupt"] = "reject"
+    when_full: WhenFull = "wait"
     attachments: tuple[dict[str, Any], ...] = ()
 
+    @property
+    def digest(self) -> str:
+        """By which the same text is known again."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
-def submission(message: Outgoing, message_id: str) -> cmd.SubmitMessage:
+
+def command_of(message: Outgoing, message_id: str, retry: cmd.Rewind | None = None) -> cmd.Command:
+    """What it asks of its session; with `retry`, in the place of the turns from there on."""
+    if retry is not None:
+        return cmd.RetryTurn(
+            turn=retry.turn,
+            revision=retry.revision,
+            message_id=message_id,
+            text=message.text,
+            agent=message.agent,
+            attachments=message.attachments,
+        )
     return cmd.SubmitMessage(
         message_id=message_id,
         text=message.text,
@@ -37,43 +53,39 @@ def submission(message: Outgoing, message_id: str) -> cmd.SubmitMessage:
     )
 
 
-def resubmission(message: Outgoing, message_id: str, rewind: cmd.Rewind) -> cmd.RetryTurn:
-    return cmd.RetryTurn(
-        turn=rewind.turn,
-        revision=rewind.revision,
-        message_id=message_id,
-        text=message.text,
-        agent=message.agent,
-        attachments=message.attachments,
-    )
+class Slip(msgspec.Struct):
+    """What a sender gets back, and the receipt that is kept of it. The append gives the number of its event."""
+
+    _message: Outgoing
+    message_id: str
+    _answer: dict[str, Any] = {}
+    _event: int = 0
+
+    def receipt(self, decision: Decision) -> Receipt:
+        """Of the decision that takes the message."""
+        state, turn = decision.state, decision.state.turn
+        is_queued = not (state.busy and turn is not None and turn.message_id == self.message_id)
+        self._answer = {
+            "session_id": state.id,
+            "message_id": self.message_id,
+            "run_id": None if is_queued or turn is None else turn.run_id,
+            "turn": None if is_queued or turn is None else turn.turn,
+            "state": state.state,
+            "waits_for": msgspec.to_builtins(state.waits_for) if not is_queued else None,
+        }
+        self._event = next(
+            index
+            for index, event in enumerate(decision.events)
+            if getattr(event, "message_id", None) == self.message_id
+        )
+        answer = msgspec.json.encode(self._answer)
+        return Receipt(self.message_id, self._message.digest, answer, event=self._event)
+
+    def answer(self, kept: Kept) -> dict[str, Any]:
+        return {**self._answer, "seq": kept.first + self._event}
 
 
-class Slip:
-    """What a sender is told, and the receipt that is kept of it: known when its message is decided on."""
-
-    def __init__(self, message: Outgoing, message_id: str) -> None:
-        self._message = message
-        self._message_id = message_id
-        self.answer: dict[str, Any] = {}
-
-    def receipt(self, decision: Decision, first: int) -> Receipt:
-        self.answer = _answer(decision, self._message_id, first)
-        return Receipt(self._message_id, digest(self._message.text), msgspec.json.encode(self.answer))
-
-
-def _answer(decision: Decision, message_id: str, first: int) -> dict[str, Any]:
-    """What a sender is told: where its message stands, and from where to watch."""
-    state = decision.state
-    answer: dict[str, Any] = {
-        "session_id": state.id,
-        "message_id": message_id,
-        "run_id": None,
-        "turn": None,
-        "state": state.state,
-    }
-    for index, event in enumerate(decision.events):
-        if isinstance(event, ev.TurnStart) and event.message_id == message_id:
-            answer["run_id"], answer["turn"] = event.run_id, event.turn
-        if getattr(event, "message_id", None) == message_id and "seq" not in answer:
-            answer["seq"] = first + index
-    return answer
+def replayed(receipt: Receipt) -> dict[str, Any]:
+    """What the sender of this message got back the first time."""
+    answer: dict[str, Any] = msgspec.json.decode(receipt.answer)
+    return answer if receipt.seq is None else {**answer, "seq": receipt.seq}

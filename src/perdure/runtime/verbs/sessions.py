@@ -1,11 +1,12 @@
-"""The verbs that every surface calls: HTTP, command line, and later MCP and ACP. Nothing else starts or changes things.
+"""The verbs that every surface calls. Nothing else starts or changes things.
 
-Above: surfaces. Below: the log, the host, agents and projects. Each verb checks what a person may have got wrong, asks
-the machine, and returns plain values.
+Above: surfaces. Below: the log, commands and placement, agents and projects. Each verb checks what a person may have
+got wrong, asks the machine, and returns plain values.
 """
 
 import asyncio
 import contextlib
+import mimetypes
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -21,25 +22,49 @@ from perdure.core.decision import Decision
 from perdure.core.errors import UNREADABLE, Conflict, Refused, StoreError, StoreFull
 from perdure.core.permissions import Rule
 from perdure.core.session import create, decide
+from perdure.core.slots import SLOTS_FULL
 from perdure.core.view import public_prompt, public_queue, public_session, public_turn
+from perdure.runtime.data.filesystem import WORKSPACES
 from perdure.runtime.keeping import processes
-from perdure.runtime.log.log import Journal, digest
+from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.log import Log
+from perdure.runtime.log.quarantine import Damage
 from perdure.runtime.log.reading import READ_BYTES
 from perdure.runtime.log.records import last_line, waiting_for
-from perdure.runtime.running.host import Host
+from perdure.runtime.running.clocks import Clocks
+from perdure.runtime.running.commands import Commands
+from perdure.runtime.running.disk import Disk
+from perdure.runtime.running.facts import Facts
+from perdure.runtime.running.launcher import Launcher
+from perdure.runtime.running.orders import Orders
+from perdure.runtime.running.placement import Placement, WhenFull
+from perdure.runtime.running.runners import Runners
 from perdure.runtime.verbs import listing, spending
 from perdure.runtime.verbs.configuring import Configuring
+from perdure.runtime.verbs.enclosures import Enclosures
 from perdure.runtime.verbs.eraser import Eraser
 from perdure.runtime.verbs.filters import checked
 from perdure.runtime.verbs.histories import Histories
 from perdure.runtime.verbs.imports import Import, Imports
-from perdure.runtime.verbs.outgoing import Outgoing, Slip, resubmission, submission
+from perdure.runtime.verbs.outgoing import Outgoing, Slip, command_of, replayed
 from perdure.runtime.verbs.vitals import vitals
 from perdure.runtime.verbs.waiting import until, warmed_up
 from perdure.runtime.verbs.workspaces import Workspaces
-from perdure.stores.base import Found, Query, Receipt, Store, Stored
+from perdure.stores.base import Found, Kept, Query, Receipt, Store, Stored, TurnRow
 
-__all__ = ["Import", "Opening", "Outgoing", "Query", "Sessions", "Store", "Stored", "new_id", "until", "warmed_up"]
+__all__ = [
+    "Import",
+    "Opening",
+    "Outgoing",
+    "Query",
+    "Sessions",
+    "Store",
+    "Stored",
+    "WhenFull",
+    "new_id",
+    "until",
+    "warmed_up",
+]
 
 MAX_TITLE_CHARS = 500
 WAITS_FOR_ROOM = "The disk is full, or nearly so. The agent waits, and goes on when there is room."
@@ -66,14 +91,33 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sessions:
-    def __init__(self, host: Host, workspaces: Path) -> None:
-        self._since = host.log.now()
-        self.host = host
-        self.log = host.log
-        self.agents = host.agents
-        self.projects = host.projects
-        self.workspaces = Workspaces(workspaces, self.log.store, self.projects)
-        self.eraser = Eraser(host, self.workspaces, workspaces.parent)
+    def __init__(
+        self,
+        log: Log,
+        facts: Facts,
+        commands: Commands,
+        placement: Placement,
+        runners: Runners,
+        launcher: Launcher,
+        clocks: Clocks,
+        disk: Disk,
+        enclosures: Enclosures,
+        data: Path,
+    ) -> None:
+        self._since = log.now()
+        self.log = log
+        self.facts = facts
+        self.agents = facts.agents
+        self.projects = facts.projects
+        self.runners = runners
+        self.enclosures = enclosures
+        self._commands = commands
+        self._placement = placement
+        self._launcher = launcher
+        self._clocks = clocks
+        self._disk = disk
+        self.workspaces = Workspaces(data / WORKSPACES, log.store, self.projects)
+        self.eraser = Eraser(log, runners, launcher, enclosures, self.workspaces, data)
         self.histories = Histories(self)
         self.imports = Imports(self)
         self.configuring = Configuring(self)
@@ -116,11 +160,12 @@ class Sessions:
         )
         made = False
         try:
-            async with self.host.slots.taken(session_id, project, workdir, turn=message is not None) as free:
+            turn, when_full = message is not None, message.when_full if message is not None else "refuse"
+            async with self._placement.slot(session_id, project, workdir, turn=turn, when_full=when_full) as waits_for:
                 made = given is None and self.workspaces.make(session_id)
-                journal, answer = await self.log.shielded(self._begin(command, message))
-                if message is None and free:
-                    self.host.prewarm(journal, asked=opening.warm)
+                journal, answer = await self.log.shielded(self._begin(command, message, waits_for))
+                if message is None and waits_for is None:
+                    self.runners.prewarm(journal, asked=opening.warm)
                 return journal, answer
         except (Refused, StoreError) as error:
             if made:
@@ -129,26 +174,28 @@ class Sessions:
                 raise Refused("unavailable", DISK_IS_FULL) from error
             raise
 
-    async def _begin(self, command: cmd.CreateSession, message: Outgoing | None) -> tuple[Journal, dict[str, Any]]:
-        decision = create(command, self.host.world(_unborn(command)))
+    async def _begin(
+        self, command: cmd.CreateSession, message: Outgoing | None, waits_for: st.WaitsFor | None
+    ) -> tuple[Journal, dict[str, Any]]:
+        decision = create(command, self.facts.world(_unborn(command)))
         if message is None:
-            return await self.log.create(decision), {}
+            return (await self.log.create(decision))[0], {}
         message_id = message.message_id or new_id("m")
         slip = Slip(message, message_id)
         async with self._enclosed(command.session_id, message) as enclosed:
-            first = decide(decision.state, submission(enclosed, message_id), self.host.world(decision.state))
+            sent = command_of(enclosed, message_id)
+            first = decide(decision.state, sent, self.facts.world(decision.state, sent, waits_for))
             first.events[:0] = decision.events
-            journal = await self.log.create(first, receipt=slip.receipt)
-        self.host.ensure_runner(journal)
-        return journal, slip.answer
+            journal, kept = await self.log.create(first, receipt=slip.receipt)
+        return journal, slip.answer(kept)
 
     @contextlib.asynccontextmanager
-    async def _enclosed(self, session_id: str, message: Outgoing, *, again: bool = False) -> AsyncIterator[Outgoing]:
-        """The message with its files kept; they are gone again if it is not taken. `again`: they are kept already."""
-        if again or not message.attachments:
+    async def _enclosed(self, session_id: str, message: Outgoing) -> AsyncIterator[Outgoing]:
+        """The message with its files kept; they are gone again if it is not taken."""
+        if not message.attachments:
             yield message
             return
-        enclosures = self.host.enclosures
+        enclosures = self.enclosures
         kept = await asyncio.to_thread(enclosures.keep, session_id, message.attachments)
         try:
             yield msgspec.structs.replace(message, attachments=kept)
@@ -176,6 +223,8 @@ class Sessions:
         current = journal.state.turn
         if current is not None and rows and rows[-1].turn == current.turn:
             turns[-1] = public_turn(current)
+        elif current is not None and journal.state.busy:
+            turns.append(public_turn(current))  # accepted while the rows were read
         shown["turns"] = turns
         return shown
 
@@ -186,6 +235,7 @@ class Sessions:
             entry = await self._listed(found)
             if entry is None:
                 continue
+            entry["event_count"] = found.last_seq
             if found.snippet is not None:
                 entry.update(snippet=found.snippet, snippet_turn=found.snippet_turn)
             shown.append(entry)
@@ -198,7 +248,7 @@ class Sessions:
         try:
             return msgspec.json.decode(found.public, type=dict[str, Any])
         except UNREADABLE:
-            journal = await self.host.readable(found)
+            journal = await self.log.readable(found.session_id)
         if journal is None:
             return None
         beside = {"last_line": last_line(journal.view, ()), "waiting_for": waiting_for(journal.state)}
@@ -214,14 +264,10 @@ class Sessions:
 
     # Messages ------------------------------------------------------------------------------------------------------
 
-    async def send(self, session_id: str, message: Outgoing) -> dict[str, Any]:
+    async def send(self, session_id: str, message: Outgoing, *, retry: cmd.Rewind | None = None) -> dict[str, Any]:
+        """Send it; with `retry`, in the place of the turns from there on."""
         self.check_size(message)
         journal = await self.log.open(session_id)
-        return await self.submit(journal, message)
-
-    async def submit(self, journal: Journal, message: Outgoing, *, retry: cmd.Rewind | None = None) -> dict[str, Any]:
-        """Send it; with `retry`, in the place of the turns from there on."""
-        session_id = journal.state.id
         message_id = message.message_id or new_id("m")
         if message.message_id is not None:
             earlier = await self.log.store.find_receipt(session_id, message_id)
@@ -229,17 +275,16 @@ class Sessions:
                 return self._replay(earlier, message)
         if message.agent is not None:
             self.agents.settings(message.agent)
-        room: contextlib.AbstractAsyncContextManager[Any] = contextlib.nullcontext()
-        if journal.state.phase == "idle":
-            await self.agents.ready(message.agent or journal.state.agent)
-            room = self.host.slots.taken(session_id, journal.state.project, journal.state.workdir)
+        attached, agent = journal.state.attached, message.agent or journal.state.agent
+        if journal.state.phase == "idle" and (attached is None or attached.agent != agent):
+            await self.agents.ready(agent)
         slip = Slip(message, message_id)
         try:
-            async with room, self._enclosed(session_id, message, again=retry is not None) as enclosed:
-                command: cmd.Command = submission(enclosed, message_id)
-                if retry is not None:
-                    command = resubmission(enclosed, message_id, retry)
-                await self.host.record(journal, command, slip.receipt)
+            if message.attachments and retry is None:
+                kept = await self._send_with_files(journal, message, slip)
+            else:
+                command = command_of(message, message_id, retry)
+                _, kept = await self._placement.send(journal, command, slip.receipt, message.when_full)
         except StoreFull as error:
             raise Refused("unavailable", "The disk is full. Make room and send it again; it was not taken.") from error
         except (Refused, Conflict):
@@ -248,15 +293,19 @@ class Sessions:
             if earlier is None:
                 raise
             return self._replay(earlier, message)
-        return slip.answer
+        return slip.answer(kept)
+
+    async def _send_with_files(self, journal: Journal, message: Outgoing, slip: Slip) -> Kept:
+        async with self._enclosed(journal.state.id, message) as enclosed:
+            command = command_of(enclosed, slip.message_id)
+            return (await self._placement.send(journal, command, slip.receipt, message.when_full))[1]
 
     async def replayed(self, session_id: str, message_id: str, text: str | None) -> dict[str, Any] | None:
         """What the sender of this message was told before, if it was taken already."""
         earlier = await self.log.store.find_receipt(session_id, message_id)
         if earlier is None:
             return None
-        answer: dict[str, Any] = msgspec.json.decode(earlier.answer)
-        return answer if text is None else self._replay(earlier, Outgoing(text=text))
+        return replayed(earlier) if text is None else self._replay(earlier, Outgoing(text=text))
 
     @staticmethod
     def new_session_id() -> str:
@@ -264,17 +313,16 @@ class Sessions:
 
     @staticmethod
     def _replay(earlier: Receipt, message: Outgoing) -> dict[str, Any]:
-        if earlier.digest != digest(message.text):
+        if earlier.digest != message.digest:
             raise Refused(
                 "conflict", "This message_id was used for another text. Use a new one.", fields=["message_id"]
             )
-        answer: dict[str, Any] = msgspec.json.decode(earlier.answer)
-        return answer
+        return replayed(earlier)
 
     def check_size(self, message: Outgoing) -> None:
         if not message.text.strip():
             raise Refused("invalid", "text must not be empty.")
-        limit = self.host.settings.max_message_bytes
+        limit = self.facts.settings.max_message_bytes
         size = len(message.text.encode("utf-8", "surrogatepass"))
         # Files inside of it are counted on their own.
         named = [{name: value for name, value in each.items() if name != "data"} for each in message.attachments]
@@ -296,7 +344,7 @@ class Sessions:
         waiting = [queued for queued in journal.state.queue if queued.message_id == message_id]
         await self.do(session_id, cmd.UnqueueMessage(message_id))
         for queued in waiting:
-            self.host.enclosures.take_back(session_id, tuple(queued.attachments))
+            self.enclosures.take_back(session_id, tuple(queued.attachments))
 
     # Ending --------------------------------------------------------------------------------------------------------
 
@@ -329,9 +377,9 @@ class Sessions:
             return
         await self._end(session_id, cmd.EndSession("completed", "purged"))
         journal = await self.log.open(session_id)
-        await self.host.let_go(session_id)
-        for viewer in list(journal.viewers):
-            viewer.wake()
+        await self.runners.wait_gone(session_id)
+        for follower in list(journal.followers):
+            follower.wake()
         await self.log.shielded(self.eraser.erase(session_id, journal.state.workdir))
 
     # Prompts and settings --------------------------------------------------------------------------------------------
@@ -361,7 +409,7 @@ class Sessions:
 
     async def _record(self, journal: Journal, command: cmd.Command) -> Decision:
         try:
-            return await self.host.record(journal, command)
+            return (await self._commands.record(journal, command))[0]
         except StoreFull as error:
             raise Refused("unavailable", DISK_IS_FULL) from error
 
@@ -377,13 +425,44 @@ class Sessions:
         await self.log.open(session_id)
         return await self.log.store.read(session_id, after, limit=limit, max_bytes=READ_BYTES)
 
+    async def journal(self, session_id: str) -> Journal:
+        """A session's log, for whoever follows it."""
+        return await self.log.open(session_id)
+
+    async def turns(self, session_id: str, *, from_turn: int = 1, hidden: bool = False) -> list[TurnRow]:
+        return await self.log.store.read_turns(session_id, from_turn=from_turn, hidden=hidden)
+
+    async def attachment(self, session_id: str, name: str) -> tuple[Path, bool]:
+        """A file that came with a message, and whether it is a picture."""
+        await self.log.open(session_id)
+        path = self.enclosures.find(session_id, name)
+        return path, mimetypes.guess_type(path.name)[0] in self.enclosures.pictures
+
+    def now(self) -> float:
+        return self.log.now()
+
+    def damaged(self) -> list[Damage]:
+        return self.log.quarantine.all()
+
     async def files(self, session_id: str, wanted: str, limit: int) -> list[str]:
         """Files in the session's working directory whose paths hold these letters."""
         journal = await self.log.open(session_id)
         return await asyncio.to_thread(listing.files, journal.state.workdir, wanted, limit)
 
+    def _why(self, state: st.Session) -> str:
+        if state.working and self._disk.is_full:
+            return WAITS_FOR_ROOM
+        if state.waits_for is not None and state.waits_for.code == SLOTS_FULL:
+            # Who takes the slots changes while it waits.
+            taken = self._placement.takers(state.project)
+            return f"Its turn waits for a free slot. {taken.detail}" if taken is not None else state.waits_for.message
+        return why(state)
+
+    def orders(self, journal: Journal) -> Orders:
+        return Orders(journal, self.facts, self.enclosures.shown)
+
     async def vitals(self) -> dict[str, Any]:
-        return await vitals(self.host, self._since)
+        return await vitals(self.log, self.runners, self._launcher, self.facts.config.slots, self._since)
 
     async def explain(self, session_id: str) -> dict[str, Any]:
         """Why the session is in this state, and what will happen next if nobody does anything."""
@@ -391,18 +470,19 @@ class Sessions:
         state = journal.state
         rows = await self.log.store.read(session_id, max(0, journal.last_seq - 1), limit=1)
         pid = state.attached.pid if state.attached else None
-        timers = self.host.clocks.left(journal)
+        timers = self._clocks.left(journal)
         return {
             "session_id": session_id,
             "state": state.state,
             "status": state.status,
-            "why": WAITS_FOR_ROOM if state.working and self.host.is_disk_full else why(state),
+            "why": self._why(state),
             "last_event": {"seq": rows[-1].seq, "type": rows[-1].type, **_when(rows[-1])} if rows else None,
             "quiet_for_s": round(self.log.steady() - journal.last_event_s, 1),
             "processes": [msgspec.to_builtins(process) for process in processes.describe_tree(pid)] if pid else [],
             "open_tools": state.turn.open_tools if state.turn and state.working else [],
             "prompts": [public_prompt(prompt) for prompt in state.prompts.values()],
             "queue_length": len(state.queue),
+            "waits_for": msgspec.to_builtins(state.waits_for),
             "next_timer": timers[0] if timers else None,
             "timers": timers,
         }
@@ -412,6 +492,8 @@ def why(state: st.Session) -> str:
     """One sentence for a person."""
     if state.phase == "ended":
         return f"It ended as {state.status}."
+    if state.phase == "accepted":
+        return state.waits_for.message if state.waits_for is not None else "Its turn is about to begin."
     if state.prompts:
         return f"It waits for a person to answer {len(state.prompts)} prompt{'s' if len(state.prompts) > 1 else ''}."
     if state.phase == "aborting":

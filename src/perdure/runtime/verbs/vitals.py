@@ -1,6 +1,6 @@
 """How the server is: what runs, what it holds, how much has happened. For people who look, not for decisions.
 
-Above: the verb `vitals` of the sessions. Below: the host's runners, the store's counter, the table of processes.
+Above: the verb `vitals` of the sessions. Below: the runners, the store's counter, the table of processes.
 """
 
 import asyncio
@@ -13,32 +13,35 @@ import msgspec
 from perdure import __version__
 from perdure.core.clock import stamp
 from perdure.runtime.keeping import processes
-from perdure.runtime.running.host import Host
+from perdure.runtime.log.log import Log
+from perdure.runtime.running.launcher import Launcher
+from perdure.runtime.running.runners import Runners
 
 
-async def vitals(host: Host, since: float) -> dict[str, Any]:
+async def vitals(log: Log, runners: Runners, launcher: Launcher, slots: int, since: float) -> dict[str, Any]:
     """Figures of this moment. `events` only ever grows: who looks twice can tell the rate."""
-    states = [runner.journal.state for runner in host.runners.values()]
-    newest = await host.log.store.list_changes(-1, (), 1)
+    states = runners.states()
+    newest = await log.store.list_changes(-1, (), 1)
     pids = sorted({state.attached.pid for state in states if state.attached and state.attached.pid})
     measured = await asyncio.to_thread(_measure, pids)
-    disk = await asyncio.to_thread(shutil.disk_usage, host.launches_root)
+    disk = await asyncio.to_thread(shutil.disk_usage, launcher.folder)
     return {
         "version": __version__,
         "pid": os.getpid(),
-        "at": stamp(host.log.now()),
+        "at": stamp(log.now()),
         "started_at": stamp(since),
-        "uptime_s": round(host.log.now() - since, 1),
-        "slots": host.config.slots,
+        "uptime_s": round(log.now() - since, 1),
+        "slots": slots,
         "sessions": {
             "attached": len(pids),
             "working": sum(state.working for state in states),
             "waiting": sum(bool(state.prompts) for state in states),
+            "accepted": len(await log.store.waiting()),
         },
         **measured,
         "events": newest[-1][0] if newest else 0,
         "disk_free_bytes": disk.free,
-        "damaged": [msgspec.to_builtins(damage) for damage in host.log.quarantine.all()],
+        "damaged": [msgspec.to_builtins(damage) for damage in log.quarantine.all()],
     }
 
 

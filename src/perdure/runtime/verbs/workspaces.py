@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure.core.errors import Refused
 from perdure.runtime.data.filesystem import PRIVATE, directory_identity, is_private, is_within
-from perdure.runtime.verbs.projects import Projects
+from perdure.runtime.data.projects import Projects
 from perdure.stores.base import Query, Store
 
 logger = logging.getLogger(__name__)

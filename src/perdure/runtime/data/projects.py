@@ -1,19 +1,18 @@
 """Projects: working directories with a name and defaults. Those of perdure.toml are fixed; others are documents.
 
-Above: the verbs and the host. Below: the store.
+Above: the verbs and the facts. Below: the store.
 """
 
 import asyncio
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from perdure.config import Limits, ProjectOptions, ProjectSettings
 from perdure.core.errors import UNREADABLE, Refused
-from perdure.core.permissions import Rule
 from perdure.runtime.data.filesystem import PRIVATE, is_private, is_within
 from perdure.stores.base import Store
 
@@ -34,6 +33,7 @@ class Projects:
         self._store = store
         self._configured = configured
         self._data = data
+        # No bound: the projects that are stored, each made by somebody with the token.
         self._made: dict[str, ProjectSettings] = {}
         # One change at a time: each looks at what is there, and then waits for the store.
         self._changing = asyncio.Lock()
@@ -94,9 +94,9 @@ class Projects:
                 depths[identity] = len(root)
         return [identity for identity, depth in depths.items() if depth == max(depths.values())]
 
-    def rules(self, project: str | None) -> list[Rule]:
-        settings = self.all().get(project) if project else None
-        return settings.permissions if settings else []
+    def settings_of(self, project: str | None) -> ProjectSettings | None:
+        """None if the session has no project, or its project was removed."""
+        return self.all().get(project) if project else None
 
     def limits(self, project: str | None) -> Limits:
         settings = self.all().get(project) if project else None
@@ -105,14 +105,6 @@ class Projects:
     def instructions(self, project: str | None) -> str:
         settings = self.all().get(project) if project else None
         return (settings.instructions or "") if settings else ""
-
-    def history_scope(self, project: str | None) -> Literal["all", "agent"]:
-        settings = self.all().get(project) if project else None
-        return settings.history_scope if settings else "all"
-
-    def resume(self, project: str | None) -> Literal["auto", "never"]:
-        settings = self.all().get(project) if project else None
-        return settings.resume if settings else "auto"
 
     def runner_mode(self, project: str | None) -> str | None:
         settings = self.all().get(project) if project else None

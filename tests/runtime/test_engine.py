@@ -1,4 +1,4 @@
-"""A host in this process, with the rehearsal agent: whatever happens to those who ask, what they asked for is done."""
+"""The engine in this process, with the rehearsal agent: what was asked for is done, whatever happens to who asked."""
 
 import asyncio
 import errno
@@ -16,17 +16,19 @@ from perdure.core.session import decide
 from perdure.core.state import Session
 from perdure.runtime.agents.abilities import Abilities
 from perdure.runtime.agents.registry import Agents
+from perdure.runtime.data.projects import Projects
+from perdure.runtime.engine import Engine
 from perdure.runtime.keeping import processes
 from perdure.runtime.keeping.launch import Launch
-from perdure.runtime.log.log import Journal, Log
+from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.log import Log
 from perdure.runtime.running import starting
 from perdure.runtime.running.attachment import Attachment
-from perdure.runtime.running.host import Host
+from perdure.runtime.running.facts import Facts
 from perdure.runtime.running.runner import Runner
 from perdure.runtime.verbs.outgoing import Outgoing
-from perdure.runtime.verbs.projects import Projects
 from perdure.runtime.verbs.sessions import Opening, Sessions
-from perdure.stores.base import Append
+from perdure.stores.base import Append, Kept
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import WAIT_S
 
@@ -40,7 +42,7 @@ class HeldStore(SqliteStore):
         self.going.set()
         self.asked = asyncio.Event()
 
-    async def append(self, step: Append) -> int:
+    async def append(self, step: Append) -> Kept:
         self.asked.set()
         await self.going.wait()
         return await super().append(step)
@@ -55,16 +57,21 @@ async def store(tmp_path: Path) -> AsyncIterator[HeldStore]:
 
 
 @pytest.fixture
-async def sessions(store: HeldStore, tmp_path: Path) -> AsyncIterator[Sessions]:
+async def engine(store: HeldStore, tmp_path: Path) -> AsyncIterator[Engine]:
     log, config = Log(store), Config()
     log.generation = await store.claim()
     agents = Agents(config.agents, tmp_path, None)
-    host = Host(log, agents, Projects(store, config.projects, tmp_path), config, tmp_path)
-    await host.start("here")
-    yield Sessions(host, tmp_path / "workspaces")
+    projects = Projects(store, config.projects, tmp_path)
+    made = Engine(log, agents, projects, config, tmp_path, node_id="here")
+    await made.start()
+    yield made
     async with asyncio.timeout(WAIT_S):
-        await host.stop(stop_agents=True)
-        await log.settle()
+        await made.stop(stop_agents=True)
+
+
+@pytest.fixture
+def sessions(engine: Engine) -> Sessions:
+    return engine.sessions
 
 
 class Waiter:
@@ -74,6 +81,7 @@ class Waiter:
         self._journal = journal
         self._wanted = wanted
         self.reached = asyncio.Event()
+        self.position = 0
 
     def wake(self) -> None:
         if self._wanted(self._journal.state):
@@ -83,11 +91,11 @@ class Waiter:
 async def until(sessions: Sessions, session_id: str, wanted: Callable[[Session], bool]) -> None:
     journal = await sessions.log.open(session_id)
     waiter = Waiter(journal, wanted)
-    journal.viewers.add(waiter)
+    journal.followers.add(waiter)
     waiter.wake()
     async with asyncio.timeout(WAIT_S):
         await waiter.reached.wait()
-    journal.viewers.discard(waiter)
+    journal.followers.discard(waiter)
 
 
 async def until_over(sessions: Sessions, session_id: str) -> None:
@@ -119,7 +127,7 @@ async def test_a_session_whose_maker_is_gone_before_it_is_kept_is_worked_on(
     sessions: Sessions, store: HeldStore
 ) -> None:
     await given_up(store, sessions.create(Opening(agent="rehearsal"), Outgoing(text="say one"), session_id="s_new"))
-    await sessions.log.settle()
+    await asyncio.gather(*sessions.log._tasks)
     await until_over(sessions, "s_new")
 
 
@@ -140,8 +148,8 @@ async def test_a_command_that_is_known_from_another_session_is_sent_without_inst
     """Its own agent has not started yet, and so has not named its commands."""
     sessions.agents.abilities["rehearsal"] = Abilities(commands=[{"name": "/nested/review"}])
     journal, _ = await sessions.create(Opening(agent="rehearsal"), Outgoing(text="/nested/review it"))
-    orders = sessions.host.orders(journal)
-    monkeypatch.setattr(orders, "_instructions", lambda _: "Be brief.")
+    orders = sessions.orders(journal)
+    monkeypatch.setattr(sessions.facts, "instructions", lambda _: "Be brief.")
     assert (await orders.prompt()).text == "/nested/review it"
     await until_over(sessions, journal.state.id)
 
@@ -152,14 +160,14 @@ async def test_a_message_that_comes_as_a_turn_ends_before_its_agent_starts_is_wo
     journal, _ = await sessions.create(Opening(agent="rehearsal"))
     session_id, tasks = journal.state.id, list[asyncio.Task[Any]]()
 
-    async def end_turn(host: Host, journal: Journal) -> None:
+    async def end_turn(facts: Facts, journal: Journal) -> None:
         """The turn ends while the agent's start is planned, and while that is stored the next message comes."""
         if tasks:
             return
         command = cmd.GiveUpTurn(code="command_refused", message="It can't be sent.")
         store.going.clear()
         store.asked.clear()
-        ending = asyncio.create_task(journal.record(lambda state: decide(state, command, host.world(state))))
+        ending = asyncio.create_task(journal.record(lambda state: decide(state, command, facts.world(state))))
         await store.asked.wait()
         tasks.append(asyncio.create_task(sessions.send(session_id, Outgoing(text="say two"))))
         while not journal._lock._waiters:  # noqa: ASYNC110  nothing tells that a lock is waited for
@@ -188,7 +196,8 @@ async def test_nobody_waits_while_the_processes_of_a_tool_are_looked_at(
         return 0.0
 
     monkeypatch.setattr(processes, "tree_cpu_s", look)
-    opening = Opening(agent="rehearsal", limits={"turn_timeout_s": 5})
+    # Long enough that the agent starts on a busy machine; a tenth of it passes before the first look.
+    opening = Opening(agent="rehearsal", limits={"turn_timeout_s": 20})
     await sessions.create(opening, Outgoing(text="delegate reviewer hang"))
     async with asyncio.timeout(WAIT_S):
         assert await looked
@@ -209,16 +218,16 @@ async def test_a_process_that_no_goodbye_can_be_written_to_is_ended(
     monkeypatch.setattr(Launch, "write", fails)
     await sessions.end(session_id, "stopped", "enough")
     async with asyncio.timeout(WAIT_S):
-        await sessions.host.let_go(session_id)
+        await sessions.runners.wait_gone(session_id)
     assert launch_id not in processes.marked_all()
 
 
 @pytest.mark.full
 async def test_an_agent_that_always_has_more_to_say_can_be_stopped(
-    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, receive = sessions.host, Runner._receive
-    host.settings = msgspec.structs.replace(host.settings, abort_grace_s=1)
+    launcher, receive = engine.launcher, Runner._receive
+    launcher.settings = msgspec.structs.replace(launcher.settings, abort_grace_s=1)
     journal, _ = await sessions.create(Opening(agent="rehearsal"), Outgoing(text="hang"))
     await until(sessions, journal.state.id, lambda state: state.attached is not None and state.attached.opened)
 
@@ -234,7 +243,7 @@ async def test_an_agent_that_always_has_more_to_say_can_be_stopped(
 
 
 async def test_a_turn_that_is_kept_while_the_server_stops_is_left_to_the_next_one(
-    sessions: Sessions, store: HeldStore
+    engine: Engine, sessions: Sessions, store: HeldStore
 ) -> None:
     journal, _ = await sessions.create(Opening(agent="rehearsal-resume"))
     store.going.clear()
@@ -242,8 +251,11 @@ async def test_a_turn_that_is_kept_while_the_server_stops_is_left_to_the_next_on
     sending = asyncio.ensure_future(sessions.send(journal.state.id, Outgoing(text="say one")))
     async with asyncio.timeout(WAIT_S):
         await store.asked.wait()
-        await sessions.host.stop()
+        stopping = asyncio.ensure_future(engine.stop())
+        while not engine.runners._is_stopping:  # noqa: ASYNC110  nothing tells
+            await asyncio.sleep(0)
         store.going.set()
         await sending
+        await stopping
     assert journal.state.working
-    assert not sessions.host.runners
+    assert not list(sessions.runners)

@@ -1,0 +1,111 @@
+"""The runtime's parts, made and connected in one place. No part gets the whole of it: each gets what it needs.
+
+Above: server.py puts the surfaces in front of it. Below: everything in runtime/. It decides nothing.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from perdure.config import Config
+from perdure.runtime.agents.registry import Agents
+from perdure.runtime.data.projects import Projects
+from perdure.runtime.log.compactor import Compactor
+from perdure.runtime.log.feed import Feed
+from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.log import Log
+from perdure.runtime.running import shutdown
+from perdure.runtime.running.clocks import Clocks
+from perdure.runtime.running.commands import Commands
+from perdure.runtime.running.disk import Disk
+from perdure.runtime.running.facts import Facts
+from perdure.runtime.running.launcher import Launcher
+from perdure.runtime.running.node import Node
+from perdure.runtime.running.orders import Orders
+from perdure.runtime.running.placement import Placement
+from perdure.runtime.running.recovery import Recovery
+from perdure.runtime.running.retiring import Retiring
+from perdure.runtime.running.runners import Runners
+from perdure.runtime.running.sharing import Sharing
+from perdure.runtime.verbs.enclosures import Enclosures
+from perdure.runtime.verbs.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+
+class Engine:
+    def __init__(
+        self,
+        log: Log,
+        agents: Agents,
+        projects: Projects,
+        config: Config,
+        data: Path,
+        *,
+        node_id: str,
+        fenced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`fenced` is called when another server has taken over: this one must stop."""
+        settings, launches, sharing = config.server, data / "launches", Sharing()
+        self._data = data
+        self.log = log
+        self.node = Node(log, node_id, fenced)
+        self.feed = Feed(log)
+        self.compactor = Compactor(log, self.feed)
+        self.facts = Facts(log, agents, projects, config)
+        self.commands = Commands(log, self.facts)
+        self.launcher = Launcher(launches, settings, Retiring(log, settings, sharing), sharing, node_id)
+        disk = Disk(launches, self.launcher.limits().disk_floor_bytes, log.steady)
+        enclosures = Enclosures(data / "attachments", settings.max_attachment_bytes)
+
+        def orders(journal: Journal) -> Orders:
+            return Orders(journal, self.facts, enclosures.shown)
+
+        self.runners = Runners(log, self.facts, self.commands, self.launcher, disk, orders, fenced)
+        self.placement = Placement(log, self.facts, self.commands, self.runners)
+        self.clocks = Clocks(log, self.facts, self.commands, self.runners, self.placement)
+        self.recovery = Recovery(log, self.facts, self.commands, self.launcher, self.runners)
+        work = (self.placement, self.runners, self.launcher, self.clocks, disk, enclosures)
+        self.sessions = Sessions(log, self.facts, self.commands, *work, data)
+
+    async def start(self, url: str = "") -> None:
+        """Take up everything that an earlier server left: erasures, launches, half-done turns, waiting messages."""
+        agents = self.facts.agents
+        self.launcher.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.log.quarantine.open(self._data / "quarantine")
+        await self.node.join(url)
+        await self.sessions.eraser.complete()
+        await self.log.recall_given()
+        await agents.recall(self.log.store)
+        self.facts.keep(agents.survey(self.log.store))
+        self.log.start()
+        await self.feed.start()
+        await self.compactor.start()
+        await self.recovery.take_up()
+        await self.placement.start()
+        await self.clocks.start()
+        self.facts.keep(self.recovery.survey())
+        self.sessions.eraser.start()
+
+    async def stop(self, *, stop_agents: bool = False) -> None:
+        """Idle agents are ended; a running turn is left to its keeper, for the next server. With `stop_agents` every
+        agent is ended, and turns end as cancelled."""
+        await self.clocks.stop()
+        await self.placement.stop()
+        if stop_agents:
+            await shutdown.abort_all(self.runners, self.commands, self.launcher)
+        await shutdown.end_idle_agents(self.runners, self.commands, self.launcher)
+        await self.abandon()
+        await self.sessions.eraser.stop()
+
+    async def abandon(self) -> None:
+        """Stop everything at once, as after a start that failed. Keepers hold their agents, for the next server."""
+        await self.clocks.stop()
+        await self.placement.stop()
+        await self.runners.stop()
+        await self.compactor.stop()
+        await self.feed.stop()
+        await self.facts.stop()
+        await self.sessions.eraser.let_go()
+        await self.log.stop()
+        await self.node.stop()

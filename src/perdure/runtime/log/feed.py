@@ -1,0 +1,240 @@
+"""All sessions' changes in one order: read once per server, however many follow.
+
+Above: the stream of all sessions, and consumers that must miss nothing across restarts (jobs, webhooks, compaction).
+Below: the store's order of decisive events, and the log's wake-ups. The feed keeps the newest changes in memory, within
+a bound; whoever is further behind reads the store. Nobody is handed a change: followers are woken and read after their
+position. A consumer keeps its position in the store: it sees each change at least once, in order.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from perdure.core.errors import StoreError
+from perdure.runtime.log.log import Log
+from perdure.stores.base import Stored
+
+logger = logging.getLogger(__name__)
+
+STREAMED = (
+    "session_created",
+    "waiting_to_begin",
+    "turn_start",
+    "turn_end",
+    "waiting_for_input",
+    "pending_prompt",
+    "prompt_resolved",
+    "message_queued",
+    "queued_message_edited",
+    "message_unqueued",
+    "agent_attached",
+    "agent_detached",
+    "title",
+    "session_updated",
+    "waiting_until",
+    "error",
+    "session_end",
+)
+"""What the stream of all sessions shows."""
+TYPES = (*STREAMED, "user_message", "history_changed")
+"""What the feed carries."""
+KEPT_BYTES = 1024 * 1024
+KEPT_CHANGES = 4_096
+READ_CHANGES = 500
+READ_BYTES = 1024 * 1024
+TICK_S = 0.25
+"""How long changes gather while only consumers wait for them, who are in no hurry."""
+SAVE_S = 1.0
+"""How often a consumer's position is saved: after a crash it sees again what came since."""
+RETRY_S = 1.0
+FAULT_RETRY_S = 30.0
+CURSORS = "cursor"
+
+
+class Change(NamedTuple):
+    position: int
+    session_id: str
+    event: Stored
+
+
+class FeedFollower(Protocol):
+    """A reader of the feed. `wake` must not block and must not raise."""
+
+    @property
+    def position(self) -> int: ...
+
+    def wake(self) -> None: ...
+
+
+class Feed:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.followers: set[FeedFollower] = set()
+        self.consumers: set[Consumer] = set()
+        self.position = 0
+        self._kept: deque[Change] = deque()
+        self._kept_bytes = 0
+        self._kept_after = 0
+        """All changes after this position are kept."""
+        self._news = asyncio.Event()
+        self._reading = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        log.watch(self._changed)
+
+    async def start(self) -> None:
+        self.position = self._kept_after = await self.newest()
+        self._task = asyncio.create_task(self._run(), name="feed")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def newest(self) -> int:
+        rows = await self._log.store.list_changes(-1, (), 1)
+        return rows[-1][0] if rows else 0
+
+    def _changed(self, _: str) -> None:
+        if self.followers or self.consumers:
+            self._news.set()
+
+    def look(self) -> None:
+        """There may be something new."""
+        self._news.set()
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                # A wake-up may be lost: then it looks after a while.
+                async with asyncio.timeout(self._log.poll_s()):
+                    await self._news.wait()
+            if not self.followers:
+                await asyncio.sleep(TICK_S)
+            self._news.clear()
+            try:
+                await self.refresh()
+            except StoreError as error:
+                logger.warning("could not read what is new in all sessions; trying again: %s", error)
+                await asyncio.sleep(RETRY_S)
+                self._news.set()
+
+    async def refresh(self) -> None:
+        """Read what is new, and wake everybody who is behind."""
+        async with self._reading:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        if not (self.followers or self.consumers):
+            # Nobody reads: whoever comes later reads the store.
+            self._kept.clear()
+            self._kept_bytes = 0
+            self.position = self._kept_after = await self.newest()
+            return
+        while changes := await self._read(self.position):
+            for change in changes:
+                self._kept.append(change)
+                self._kept_bytes += len(change.event.body)
+            self.position = changes[-1].position
+            while len(self._kept) > KEPT_CHANGES or self._kept_bytes > KEPT_BYTES:
+                dropped = self._kept.popleft()
+                self._kept_after = dropped.position
+                self._kept_bytes -= len(dropped.event.body)
+        for follower in list(self.followers):
+            follower.wake()
+        for consumer in self.consumers:
+            consumer.wake()
+
+    async def _read(self, after: int) -> list[Change]:
+        rows = await self._log.store.list_changes(after, TYPES, READ_CHANGES, max_bytes=READ_BYTES)
+        return [Change(*row) for row in rows]
+
+    def kept_after(self, position: int) -> list[Change] | None:
+        """The changes after this position; None if they are no longer in memory."""
+        if position >= self.position:
+            return []
+        if position < self._kept_after:
+            return None
+        return [change for change in self._kept if change.position > position]
+
+    async def after(self, position: int) -> list[Change]:
+        """Some changes after this position: at least one, if there is any."""
+        kept = self.kept_after(position)
+        return await self._read(position) if kept is None else kept[:READ_CHANGES]
+
+
+Handle = Callable[[Sequence[Change]], Awaitable[None]]
+"""Do what these changes ask for. It may get the same ones again after a crash. Raises StoreError to get them again."""
+
+
+class Consumer:
+    """Reads the feed from a position that it keeps in the store: every change at least once, in order. A new consumer
+    begins with what happens from then on."""
+
+    def __init__(self, feed: Feed, log: Log, name: str, handle: Handle) -> None:
+        self._feed = feed
+        self._log = log
+        self._name = name
+        self._handle = handle
+        self.position = 0
+        self._saved: int | None = None
+        self._saved_s = 0.0
+        self._news = asyncio.Event()
+        self._done = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        newest = await self._feed.newest()
+        stored = (await self._log.store.documents(CURSORS)).get(self._name, b"")
+        # A position past the end is of another life of the store: a backup was put back.
+        self.position = int(stored) if stored.isdigit() and int(stored) <= newest else newest
+        # From here on it misses nothing, whatever happens before the first change is handled.
+        await self._save()
+        self._feed.consumers.add(self)
+        self._task = asyncio.create_task(self._run(), name=f"consumer {self._name}")
+
+    def wake(self) -> None:
+        if self._feed.position > self.position:
+            self._done.clear()
+        self._news.set()
+
+    async def stop(self) -> None:
+        self._feed.consumers.discard(self)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            with contextlib.suppress(StoreError):
+                await self._save()
+
+    async def settle(self) -> None:
+        """Until everything that has happened by now is handled."""
+        await self._feed.refresh()
+        await self._done.wait()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                while changes := await self._feed.after(self.position):
+                    await self._handle(changes)
+                    self.position = changes[-1].position
+                    if self._log.steady() - self._saved_s >= SAVE_S:
+                        await self._save()
+            except StoreError as error:
+                logger.warning("consumer %s: not past %d; retrying: %s", self._name, self.position, error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            except Exception:
+                logger.exception("consumer %s failed after position %d; retrying", self._name, self.position)
+                await asyncio.sleep(FAULT_RETRY_S)
+                continue
+            self._done.set()
+            await self._news.wait()
+            self._news.clear()
+
+    async def _save(self) -> None:
+        if self._saved != self.position:
+            await self._log.store.put_document(CURSORS, self._name, str(self.position).encode())
+            self._saved = self.position
+        self._saved_s = self._log.steady()

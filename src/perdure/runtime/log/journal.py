@@ -1,0 +1,472 @@
+"""A session's log in memory: what is committed, the state that it leads to, and who follows it.
+
+Above: log.py holds the journals of this server; verbs record commands, the owner records facts, followers read.
+Below: the store. `record` asks the machine, commits, and only then lets anybody see what happened: state evolves after
+the commit, frames are made once and shared, followers are woken and read after their position.
+
+Others may write to the same session, through another log of the same store. So a journal guesses no number, and checks
+each append and each read for continuity: what it has not seen yet it reads first, and never skips.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from perdure.core import events as ev
+from perdure.core import state as st
+from perdure.core.decision import Decision
+from perdure.core.errors import Conflict, Fenced, NotOwner, Refused, StoreBusy, StoreError, StoreFull
+from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_turn, snapshot
+from perdure.runtime.log.frames import TAIL_BYTES, Tail
+from perdure.runtime.log.quarantine import restored
+from perdure.runtime.log.reading import batches
+from perdure.runtime.log.records import beside, listed
+from perdure.stores.base import Append, Checkpoint, Draft, Kept, Receipt, SessionRecord, Stored
+
+if TYPE_CHECKING:
+    from perdure.runtime.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE_EVENTS = 1_000
+"""A step of more than these is made ready in a thread, and read again where it would be shown."""
+HUGE_BYTES = 1024 * 1024
+CONFLICT_RETRIES = 20
+MAX_WAITING_COMMANDS = 500
+"""Requests that wait for one session. Each holds its message in memory; more are asked to come again."""
+RETRY_AFTER_S = 1
+CATCH_UP_EVENTS = 4_096
+"""After more than these the journal is read from the store, as when it is opened."""
+DECISIVE_KEPT = 128
+DECISIVE_BYTES = 128 * 1024
+"""How much is kept ready for the runner. What came before is read from the store."""
+
+_json = msgspec.json.Encoder()
+
+
+class Follower(Protocol):
+    """A reader of one session's log. It is woken when there may be more after its position, and reads. `wake` must not
+    block and must not raise."""
+
+    @property
+    def position(self) -> int: ...
+
+    def wake(self) -> None: ...
+
+
+def _ends_a_turn(decision: Decision) -> bool:
+    return any(isinstance(event, ev.TurnEnd) for event in decision.events)
+
+
+class Journal:
+    """One session in memory: its state, its view, the tail of its frames, and who follows it."""
+
+    def __init__(self, log: "Log", state: st.Session, record: SessionRecord | None = None) -> None:
+        self.log = log
+        self.state = state
+        self.last_seq = record.last_seq if record is not None else 0
+        self.decided_seq = record.decided_seq if record is not None else 0
+        self.owner = record.owner if record is not None else None
+        self.token = record.token if record is not None else 0
+        self.view = TurnView(state.turn.turn if state.turn else None)
+        self.turn_after_seq = 0
+        """A position before the first event of the turn that the view shows."""
+        self.followers: set[Follower] = set()
+        self.has_runner = False
+        self.last_event_s = log.steady()
+        """When something happened here, by the steady clock; of a session from the store, when it was read."""
+        self.happened_at = max(state.last_active_at, state.ended_at or "")
+        """When the last event happened, wherever that was."""
+        self.touched = log.steady()
+        self._lock = asyncio.Lock()
+        self._waiting = 0
+        self._stale = False
+        """An append failed in a way that does not say whether it was kept."""
+        self._tail = Tail()
+        self._decisive: deque[tuple[int, ev.Event, int]] = deque()
+        self._decisive_bytes = 0
+        self._decisive_after = self.last_seq
+        """All decisive events after this position are in `_decisive`."""
+        self._is_publishing = False
+        self.huge_seq = 0
+        """The last event that is too large to be read again for each viewer: those before it get a snapshot."""
+        self._snapshot: tuple[int, bytes] | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this node owns the session, as far as it knows."""
+        return self.owner is not None and self.owner == self.log.node
+
+    @property
+    def waits_for_owner(self) -> st.WaitsFor | None:
+        """Why a turn can't begin here; None if this node owns the session, or takes it with its next step."""
+        if self.is_ours or self.log.may_claim(self.owner):
+            return None
+        whose = f"node {self.owner.node}, which runs this session" if self.owner is not None else "a node to run it"
+        return st.WaitsFor("owner", f"The message waits for {whose}.")
+
+    @property
+    def is_writing(self) -> bool:
+        return self._lock.locked()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether an append failed in a way that does not say whether it was kept."""
+        return self._stale
+
+    # Writing -----------------------------------------------------------------------------------------------------
+
+    async def record(
+        self,
+        make: Callable[[st.Session], Decision],
+        *,
+        checkpoint: Checkpoint | None = None,
+        receipt: Callable[[Decision], Receipt] | None = None,
+        by_owner: bool = False,
+    ) -> tuple[Decision, Kept]:
+        """Decide on the state as it is, commit, then let it be seen: the decision, and what the store made of it.
+
+        With `by_owner` the step is kept only while this node owns the session. Not to be cancelled half-way: callers
+        that may be cancelled shield it."""
+        if self._waiting >= MAX_WAITING_COMMANDS and not by_owner:
+            words = "Too many requests wait for this session. Try again in a moment."
+            raise Refused("unavailable", words, retry_after_s=RETRY_AFTER_S)
+        self._waiting += 1
+        try:
+            async with self._lock:
+                is_complete = by_owner
+                for _ in range(CONFLICT_RETRIES):
+                    if self._stale:
+                        await self._catch_up()
+                    if by_owner and not self.is_ours:
+                        raise self._not_owner()
+                    decision = make(self.state)
+                    if not decision.events and checkpoint is None:
+                        return decision, Kept(self.last_seq, self.token, self.owner)
+                    ends_anothers = not self.is_ours and self.last_seq > 0 and _ends_a_turn(decision)
+                    if ends_anothers and not is_complete:
+                        # What the agent said until now is part of what is kept of the turn.
+                        await self._catch_up()
+                        is_complete = True
+                        continue
+                    taken = receipt(decision) if receipt is not None else None
+                    # A long history that a new session takes over: others need not wait until it is encoded.
+                    is_long = self.last_seq == 0 and len(decision.events) > AT_ONCE_EVENTS
+                    given = (decision, checkpoint, taken, by_owner, ends_anothers)
+                    step = await asyncio.to_thread(self._step, *given) if is_long else self._step(*given)
+                    try:
+                        kept = await self.log.store.append(step)
+                    except StoreError as error:
+                        await self._retry_after(error, by_owner)
+                        continue
+                    self.owner, self.token = kept.owner, kept.token
+                    if decision.given:
+                        # Before anybody sees it: from then on nothing is waited for, so that who recorded it is next.
+                        await self.log.note_given(decision.given)
+                    if step.events and kept.first > self.last_seq + 1:
+                        await self._close_gap(kept.first - 1)
+                    if step.state is not None:
+                        self.state = decision.state
+                    if is_long:
+                        self._begin_with(decision.events)
+                    elif decision.events:
+                        numbers = range(kept.first, kept.first + len(step.events))
+                        self._publish(decision.events, step.events, numbers, wrote=True)
+                    return decision, kept
+                raise Conflict(f"session {self.state.id} changed faster than a decision could be made")
+        finally:
+            self._waiting -= 1
+
+    def _not_owner(self) -> NotOwner:
+        return NotOwner(f"session {self.state.id} belongs to {self.owner.node if self.owner else 'nobody'}")
+
+    async def _retry_after(self, error: StoreError, by_owner: bool) -> None:
+        """Read what is new after an append that was not kept, or raise its error where to try again is of no use."""
+        if isinstance(error, Fenced | StoreBusy | StoreFull):
+            raise error  # nothing was kept
+        if isinstance(error, NotOwner):
+            self.owner = None
+        if not isinstance(error, Conflict | NotOwner) or (by_owner and isinstance(error, NotOwner)):
+            # Whether it was kept is not known: the next one reads first.
+            self._stale = True
+            raise error
+        # For a command, NotOwner says that another node has claimed the session since it was read.
+        seen = (self.last_seq, self.decided_seq, self.token)
+        await self._catch_up()
+        if isinstance(error, NotOwner) and self.owner is not None and not self.is_ours:
+            # It was not known to be alive. The next heartbeat corrects this if it is not.
+            self.log.living.add(self.owner)
+        if seen == (self.last_seq, self.decided_seq, self.token) and isinstance(error, Conflict):
+            raise error  # nothing was new: it is not the state that it conflicts with, but a receipt
+
+    async def record_deltas(
+        self, deltas: list[Any], checkpoint: Checkpoint, fitting: Callable[[st.Session], bool]
+    ) -> bool:
+        """The fast path of a streaming answer: no decision, no state, only numbers. False, and nothing is done, if
+        they do not fit the state any more: the turn may have ended while this waited for its place."""
+        async with self._lock:
+            if self._stale:
+                await self._catch_up()
+            while True:
+                if not self.is_ours:
+                    raise self._not_owner()
+                if not fitting(self.state):
+                    return False
+                now = self.log.stamp()
+                for event in deltas:
+                    event.at = now
+                    event.session_id = self.state.id
+                drafts = [Draft(ev.type_of(event), event.turn, ev.encode(event), False) for event in deltas]
+                step = Append(
+                    session_id=self.state.id,
+                    generation=self.log.generation,
+                    expect=self.decided_seq,
+                    token=self.token,
+                    events=drafts,
+                    checkpoint=checkpoint,
+                )
+                try:
+                    kept = await self.log.store.append(step)
+                except StoreError as error:
+                    await self._retry_after(error, True)
+                    continue
+                if not deltas:
+                    return True  # only how far the launch has come
+                if kept.first > self.last_seq + 1:
+                    await self._close_gap(kept.first - 1)
+                self._publish(deltas, drafts, range(kept.first, kept.first + len(deltas)), wrote=True)
+                return True
+
+    def _step(
+        self,
+        decision: Decision,
+        checkpoint: Checkpoint | None,
+        receipt: Receipt | None,
+        by_owner: bool,
+        ends_anothers: bool,
+    ) -> Append:
+        events = decision.events
+        drafts = [Draft(ev.type_of(event), event.turn, ev.encode(event), event.decisive) for event in events]
+        decisive = any(event.decisive for event in events)
+        records = beside(decision, self.view, self.state.last_turn)
+        claims = not self.is_ours and self.log.may_claim(self.owner)
+        return Append(
+            session_id=self.state.id,
+            generation=self.log.generation,
+            expect=self.decided_seq if events else None,
+            expect_last=self.last_seq if ends_anothers else None,
+            token=self.token if by_owner or (claims and self.last_seq) else None,
+            claim=self.log.node if claims else None,
+            events=drafts,
+            state=st.dump(decision.state) if decisive else None,
+            listed=listed(decision, self.view) if decisive else None,
+            turns=records.turns,
+            hidden=records.hidden,
+            receipt=receipt,
+            checkpoint=checkpoint,
+            phrases=records.phrases,
+            given=decision.given,
+        )
+
+    def _begin_with(self, events: list[Any]) -> None:
+        """The first step, without the frames of its events: whoever wants these reads them."""
+        self.last_seq = self._decisive_after = len(events)
+        self.decided_seq = max(seq for seq, event in enumerate(events, 1) if event.decisive)
+        turn = self.state.turn.turn if self.state.turn else None
+        self.view = TurnView(turn)
+        first = next((seq for seq, event in enumerate(events, 1) if turn is not None and event.turn == turn), 1)
+        self.turn_after_seq = first - 1
+        for event in events[self.turn_after_seq :]:
+            self.view.fold(event)
+        self.touched = self.last_event_s = self.log.steady()
+        self.happened_at = max(self.state.last_active_at, events[-1].at)
+        self._note_size()
+        self._wake_all(decisive=True, wrote=True)
+
+    def _publish(
+        self,
+        events: Sequence[Any],
+        kept: Sequence[Draft | Stored],
+        seqs: Sequence[int],
+        *,
+        wrote: bool,
+        joined: bool = False,
+    ) -> None:
+        """Show what was kept, here or elsewhere. After the commit, and only then. `joined`: some numbers are of runs
+        that were joined since, so that the store alone can serve a position inside of them."""
+        decided = self.decided_seq
+        for seq, event, draft in zip(seqs, events, kept, strict=True):
+            size = len(draft.body)
+            if size < TAIL_BYTES and not joined:
+                self._tail.add(seq, self.log.frame(seq, draft.type, ev.with_seq(seq, draft.body)))
+            else:
+                # It would fill the tail alone. Whoever wants it reads it.
+                self._tail.clear()
+                self.huge_seq = seq if size > HUGE_BYTES else self.huge_seq
+            if isinstance(event, ev.UserMessage) and event.turn != self.view.turn:
+                self.view, self.turn_after_seq = TurnView(event.turn), seq - 1
+            elif isinstance(event, ev.HistoryChanged) and self.state.turn is None:
+                self.view = TurnView(None)
+            self.view.fold(event)
+            if event.decisive:
+                self.decided_seq = seq
+                self._decisive.append((seq, event, size))
+                self._decisive_bytes += size
+        while len(self._decisive) > DECISIVE_KEPT or self._decisive_bytes > DECISIVE_BYTES:
+            self._decisive_after, _, dropped = self._decisive.popleft()
+            self._decisive_bytes -= dropped
+        self.last_seq = seqs[-1]
+        self.happened_at = events[-1].at
+        self.touched = self.last_event_s = self.log.steady()
+        if self.state.id not in self.log.journals:
+            self.log.hold(self)
+        self._is_publishing = True
+        self._wake_all(decisive=self.decided_seq != decided, wrote=wrote)
+        self._is_publishing = False
+        self._note_size()
+
+    def _wake_all(self, *, decisive: bool, wrote: bool = False) -> None:
+        for follower in list(self.followers):
+            follower.wake()
+        if wrote:
+            self.log.wakeups.announce(self.state.id, self.log)
+        if decisive:
+            self.log.changed(self.state.id)
+
+    # What others wrote -------------------------------------------------------------------------------------------
+
+    async def catch_up(self) -> None:
+        """Read what others have written since."""
+        async with self._lock:
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        record = await self.log.store.load(self.state.id)
+        if record is None:
+            raise self.log.erased.missing(self.state.id)
+        missed = record.last_seq - self.last_seq
+        if 0 <= missed <= CATCH_UP_EVENTS:
+            rows = [row async for batch in self._after(record.last_seq) for row in batch]
+            events, state = [ev.decode(row.body) for row in rows], restored(self.state.id, record)
+            self._stale = True
+            self._take(state, record)
+            self._publish_rows(rows, events)
+        else:
+            fresh = await self.log.load(self.state.id)
+            if fresh is None:
+                raise self.log.erased.missing(self.state.id)
+            self._replace_by(fresh)
+        self._stale = False
+
+    def _after(self, upto: int) -> Any:
+        return batches(self.log.store, self.state.id, self.last_seq, upto)
+
+    def _take(self, state: st.Session, record: SessionRecord) -> None:
+        self.state, self.owner, self.token = state, record.owner, record.token
+        self.decided_seq = record.decided_seq
+
+    def _replace_by(self, fresh: "Journal") -> None:
+        self.state, self.last_seq, self.decided_seq = fresh.state, fresh.last_seq, fresh.decided_seq
+        self.owner, self.token = fresh.owner, fresh.token
+        self.view, self.turn_after_seq = fresh.view, fresh.turn_after_seq
+        self.happened_at = fresh.happened_at
+        self.drop_frames()
+        self._wake_all(decisive=True)
+
+    async def _close_gap(self, upto: int) -> None:
+        """Read the events between what was seen and the step that was just kept: somebody else's deltas."""
+        if upto > self.last_seq:
+            self._stale = True
+            rows = [row async for batch in self._after(upto) for row in batch]
+            self._publish_rows(rows, [ev.decode(row.body) for row in rows])
+            self._stale = False
+
+    def _publish_rows(self, rows: Sequence[Stored], events: Sequence[ev.Event]) -> None:
+        """Show what was read from the store, as if it had been written here."""
+        if rows:
+            # What decides is known from the record that was read first.
+            decided, self.decided_seq = self.decided_seq, min(self.decided_seq, self.last_seq)
+            joined = any(row.first_seq < row.seq for row in rows)
+            self._publish(events, rows, [row.seq for row in rows], wrote=False, joined=joined)
+            self.decided_seq = max(decided, self.decided_seq)
+
+    def drop_frames(self) -> None:
+        """Whoever wants these reads them."""
+        self._tail.clear()
+        self._snapshot = None
+        self._decisive.clear()
+        self._decisive_bytes, self._decisive_after = 0, self.last_seq
+
+    # Reading -----------------------------------------------------------------------------------------------------
+
+    async def decisive_after(self, position: int) -> list[tuple[int, ev.Event]]:
+        """The decisive events after this position, or the first of them: at least one, if there is any."""
+        if position >= self._decisive_after:
+            return [(seq, event) for seq, event, _ in self._decisive if seq > position]
+        async for batch in batches(self.log.store, self.state.id, position, self.last_seq):
+            rows = [row for row in batch if row.type not in ev.DELTA_TYPES]
+            found: list[tuple[int, ev.Event]] = [(row.seq, ev.decode(row.body)) for row in rows]
+            if decisive := [(seq, event) for seq, event in found if event.decisive]:
+                return decisive
+        return []
+
+    async def read(self, position: int, limit: int, max_bytes: int) -> list[Stored]:
+        """Some events after this position, as they are stored."""
+        return await self.log.store.read(self.state.id, position, limit=limit, max_bytes=max_bytes)
+
+    def holds(self, position: int) -> bool:
+        """Whether everything after `position` is in the tail."""
+        return self._tail.holds(position, self.last_seq)
+
+    def frames_after(self, position: int) -> bytes | None:
+        """Everything after `position` as one piece shared by all who are there; None if the tail no longer has it."""
+        joined = self._tail.after(position, self.last_seq)
+        if not self._is_publishing:
+            self._note_size()
+        return joined
+
+    def frames_since(self, position: int) -> list[tuple[int, bytes]] | None:
+        """The same as single frames with their numbers."""
+        return self._tail.since(position) if position >= 0 and self.holds(position) else None
+
+    def wake_those_behind(self) -> None:
+        """A wake-up may have been lost."""
+        for follower in list(self.followers):
+            if follower.position < self.last_seq:
+                follower.wake()
+
+    def _note_size(self) -> None:
+        """How much is kept for viewers; not of a journal that was let go of, and that only its holders keep."""
+        if self.log.journals.get(self.state.id) is self:
+            snapshot_bytes = len(self._snapshot[1]) if self._snapshot is not None else 0
+            kept = self._tail.size + self.view.size + self._decisive_bytes + snapshot_bytes
+            self.log.recent.note(self.state.id, kept)
+
+    async def snapshot_frame(self) -> tuple[int, bytes]:
+        """(seq, frame): everything that a viewer needs to begin. Made once per position."""
+        if self._snapshot is None or self._snapshot[0] != self.last_seq:
+            rows = await self.log.store.read_turns(self.state.id, last=SNAPSHOT_TURNS)
+            turns = [msgspec.json.decode(row.public) for row in rows]
+            current = self.state.turn
+            if current is not None and (self.state.busy or (turns and turns[-1]["turn"] == current.turn)):
+                # The running turn is newer in memory, and may have begun while the rows were read.
+                running = public_turn(current)
+                turns = [turn for turn in turns if turn["turn"] != running["turn"]] + [running]
+            view, seq = self.view, self.last_seq
+            if current is None and turns:
+                # The last turn was rewound: the one before it is read again.
+                view = await self.log.view_of(self.state.id, turns[-1]["turn"], seq)
+            if seq != self.last_seq:
+                return await self.snapshot_frame()
+            body = _json.encode(snapshot(self.state, view, seq, turns, self.log.stamp(), self.happened_at))
+            self._snapshot = (seq, self.log.frame(seq, "snapshot", body))
+            self._note_size()
+        return self._snapshot
+
+    @property
+    def idle(self) -> bool:
+        return not (self.followers or self.has_runner or self.is_writing or self._stale)

@@ -1,0 +1,56 @@
+"""What runners share to start, share and end agents' processes on this machine.
+
+Above: runners and recovery. Below: launches, keepers and control groups. It starts nothing on its own.
+"""
+
+import asyncio
+import secrets
+from pathlib import Path
+
+from perdure.config import ServerSettings
+from perdure.drivers.lines import MAX_LINE_BYTES
+from perdure.runtime.keeping.cgroups import ControlGroups
+from perdure.runtime.keeping.launch import LaunchLimits
+from perdure.runtime.running.attachment import READ_BYTES, Attachment
+from perdure.runtime.running.retiring import Retiring
+from perdure.runtime.running.sharing import Sharing
+
+SPAWNS_AT_ONCE = 4
+
+
+class Launcher:
+    def __init__(
+        self, folder: Path, settings: ServerSettings, retiring: Retiring, sharing: Sharing, node_id: str
+    ) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.spawning = asyncio.Semaphore(SPAWNS_AT_ONCE)
+        self.sharing = sharing
+        self.retiring = retiring
+        self.groups = ControlGroups()
+        self.node_id = node_id
+        """By which this server's launches are known."""
+
+    def new_launch_id(self) -> str:
+        return f"{self.node_id}-{secrets.token_hex(6)}"
+
+    def limits(self) -> LaunchLimits:
+        settings = self.settings
+        return LaunchLimits(
+            # The longest line must fit, or its end would never come.
+            spool_limit_bytes=max(settings.spool_limit_mb * 1024 * 1024, MAX_LINE_BYTES + READ_BYTES),
+            disk_floor_bytes=settings.disk_floor_mb * 1024 * 1024,
+            orphan_quiet_s=settings.orphan_quiet_s,
+            orphan_max_s=settings.orphan_max_s,
+        )
+
+    def orphan_limits(self, *, waits: bool) -> tuple[float, float]:
+        """How long an agent without a server may be quiet, and how long it may run: longer if a person is asked."""
+        settings = self.settings
+        asking = (settings.orphan_prompt_s, settings.orphan_prompt_s)
+        return asking if waits else (settings.orphan_quiet_s, settings.orphan_max_s)
+
+    def leave(self, attachment: Attachment) -> None:
+        """A session that was about to use a process does not. If nobody else does, the process is ended."""
+        if self.sharing.leave(attachment) and attachment.launch is not None:
+            self.retiring.begin(attachment)

@@ -1,0 +1,124 @@
+"""The runners of this server: one for each session whose agent runs here, or has to.
+
+Above: placement, clocks, recovery and shutdown look at them. Below: runner.py. Nobody asks for a runner: the registry
+is woken when a session changes, reads its state, and starts a runner where this node owns a turn that runs.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from perdure.core.slots import can_be_suspended
+from perdure.core.state import Session
+from perdure.drivers import DRIVERS
+from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.log import Log
+from perdure.runtime.running.commands import Commands
+from perdure.runtime.running.disk import Disk
+from perdure.runtime.running.facts import Facts
+from perdure.runtime.running.launcher import Launcher
+from perdure.runtime.running.orders import Orders
+from perdure.runtime.running.runner import Runner
+
+
+class Runners:
+    def __init__(
+        self,
+        log: Log,
+        facts: Facts,
+        commands: Commands,
+        launcher: Launcher,
+        disk: Disk,
+        orders: Callable[[Journal], Orders],
+        fenced: Callable[[], None],
+    ) -> None:
+        self._log = log
+        self._facts = facts
+        self._commands = commands
+        self._launcher = launcher
+        self._disk = disk
+        self._orders = orders
+        self._alive: dict[str, Runner] = {}
+        self._is_stopping = False
+        self.is_recovering = False
+        """Whether launches of an earlier server are being taken up: until then no turn gets another process."""
+        self._fenced = fenced
+        log.watch(self._changed)
+
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self._alive
+
+    def __iter__(self) -> Iterator[Runner]:
+        return iter(list(self._alive.values()))
+
+    def __len__(self) -> int:
+        return len(self._alive)
+
+    def get(self, session_id: str) -> Runner | None:
+        return self._alive.get(session_id)
+
+    def states(self) -> list[Session]:
+        return [runner.journal.state for runner in self._alive.values()]
+
+    def make(self, journal: Journal, *, prewarm: bool = False) -> Runner:
+        runner = self._alive[journal.state.id] = Runner(
+            journal,
+            self._facts,
+            self._launcher,
+            self._disk,
+            self._orders(journal),
+            dropped=self.drop,
+            fenced=self._fenced,
+            prewarm=prewarm,
+        )
+        return runner
+
+    def drop(self, runner: Runner) -> None:
+        """A runner has nothing left to do. Called with no await between its last look and this."""
+        runner.unfollow()
+        if self._alive.get(runner.journal.state.id) is runner:
+            del self._alive[runner.journal.state.id]
+
+    def _changed(self, session_id: str) -> None:
+        journal = self._log.journals.get(session_id)
+        if journal is not None and not self.is_recovering:
+            self.ensure(journal)
+
+    def ensure(self, journal: Journal) -> None:
+        # A turn that is recorded while the server stops is begun by the next one.
+        if journal.state.working and journal.is_ours and not self._is_stopping and journal.state.id not in self._alive:
+            self.make(journal).start()
+
+    def prewarm(self, journal: Journal, *, asked: bool = False) -> None:
+        """Start the agent of a new session, so that its first message finds it ready."""
+        state = journal.state
+        driver = self._facts.driver_name(state, state.agent)
+        wanted = self._facts.agents.prewarms(state.agent, driver) or (asked and not DRIVERS[driver].process_per_turn)
+        if wanted and state.id not in self._alive and not self._is_stopping:
+            self.make(journal, prewarm=True).start()
+
+    async def vacate(self, runner: Runner) -> None:
+        """Leave a process that has to end, once nothing runs in it for this session."""
+        attachment, state = runner.attachment, runner.journal.state
+        if attachment is None or attachment.launch_id not in self._launcher.sharing.ending:
+            return
+        if can_be_suspended(state):
+            await self._commands.suspend(runner.journal, "process_ended")
+
+    async def wait_gone(self, session_id: str) -> None:
+        """Until nothing of this session is alive any more."""
+        runner = self._alive.get(session_id)
+        if runner is not None and runner.task is not None:
+            runner.wake()
+            await asyncio.wait([runner.task])
+        await self._launcher.retiring.wait(session_id)
+
+    async def stop(self) -> None:
+        """Let go of all agents without touching them: their keepers hold them, for the next server."""
+        self._is_stopping = True
+        runners = list(self._alive.values())
+        for runner in runners:
+            # All at once: one may wait for what another holds.
+            runner.stopping = True
+            runner.wake()
+        for runner in runners:
+            await runner.stop()

@@ -1,0 +1,309 @@
+"""Two logs on one store: each sees what the other wrote, and whoever owns a session carries out what anybody asks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.config import Config
+from perdure.core import commands as cmd
+from perdure.core import events as ev
+from perdure.core import observations as ob
+from perdure.core.errors import Conflict, NotOwner, Refused, StoreError
+from perdure.core.observe import observe
+from perdure.core.session import create, decide
+from perdure.core.state import Session
+from perdure.runtime.agents.registry import Agents
+from perdure.runtime.data.projects import Projects
+from perdure.runtime.engine import Engine
+from perdure.runtime.log import journal as journal_module
+from perdure.runtime.log import log as log_module
+from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.log import Log
+from perdure.stores.base import Append, Checkpoint, Kept
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.wakeups import LocalWakeups
+from tests.core.stage import world
+from tests.harness import WAIT_S
+from tests.runtime.logs import opened
+
+
+class CountedStore(SqliteStore):
+    """Counts the queries, and may lose the answer to one append."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.heads_asked: list[int] = []
+        self.loses_answer = False
+
+    async def heads(self, session_ids: Any) -> Any:
+        self.heads_asked.append(len(session_ids))
+        return await super().heads(session_ids)
+
+    async def append(self, step: Append) -> Kept:
+        kept = await super().append(step)
+        if self.loses_answer:
+            self.loses_answer = False
+            raise StoreError("the connection was lost at the commit")
+        return kept
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[CountedStore]:
+    made = CountedStore(tmp_path / "perdure.db")
+    await made.open()
+    yield made
+    await made.close()
+
+
+class Reader:
+    """Reads what is after its position whenever it is woken, as a viewer does."""
+
+    def __init__(self, journal: Journal, position: int = 0) -> None:
+        self._journal = journal
+        self.position = position
+        self.types: list[str] = []
+        journal.followers.add(self)
+        self.wake()
+
+    def wake(self) -> None:
+        for seq, frame in self._journal.frames_since(self.position) or []:
+            assert seq == self.position + 1
+            self.position = seq
+            self.types.append(frame.split(b"\n")[1].removeprefix(b"event: ").decode())
+
+
+async def in_a_turn(log: Log, session_id: str = "s") -> Journal:
+    """A session of this log, whose agent is about to speak."""
+    made = create(cmd.CreateSession(session_id=session_id, project=None, agent="alpha", workdir="/srv"), world())
+    decision = decide(made.state, cmd.SubmitMessage(message_id="m", text="go"), world())
+    decision.events[:0] = made.events
+    journal, _ = await log.create(decision)
+    launch = cmd.PrepareLaunch(
+        launch_id="l", agent="alpha", driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
+    )
+    await journal.record(lambda state: decide(state, launch, world()), by_owner=True)
+    await journal.record(lambda state: observe(state, "l", [ob.SessionOpened("n", False)], world()), by_owner=True)
+    return journal
+
+
+async def say(journal: Journal, text: str) -> None:
+    checkpoint = Checkpoint("l", journal.state.id, "alpha", "acp", "live", 0, 0, 0, [], b"")
+    delta = ev.AssistantText(turn=1, block=0, delta=text)
+    assert await journal.record_deltas([delta], checkpoint, lambda _: True)
+
+
+def titled(text: str) -> Callable[[Session], Any]:
+    return lambda state: decide(state, cmd.UpdateSession(title=text), world())
+
+
+async def until(holds: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            found = holds()
+            if found if isinstance(found, bool) else await found:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_a_viewer_of_a_log_that_writes_after_another_one_skips_nothing(store: CountedStore) -> None:
+    """What happened once: a viewer at 4 received 6, and the runner never saw 5."""
+    owner = await in_a_turn(await opened(store, "a"))
+    other = await Log(store).load("s")
+    assert other is not None
+    other.log.generation = owner.log.generation
+    viewer, before = Reader(owner, owner.last_seq), owner.last_seq
+    await other.record(titled("written elsewhere"))
+    await say(owner, "word ")
+    assert viewer.position == owner.last_seq == before + 2
+    assert viewer.types == ["title", "assistant_text"]
+    assert owner.state.title == "written elsewhere"
+    found = await owner.decisive_after(before)
+    assert [type(event).__name__ for _, event in found] == ["Title"], "the runner reads it too"
+
+
+async def test_a_command_that_comes_between_deltas_shows_them_first(store: CountedStore) -> None:
+    owner = await in_a_turn(await opened(store, "a"))
+    log = Log(store)
+    log.generation = owner.log.generation
+    other = await log.open("s")
+    viewer = Reader(other, other.last_seq)
+    for number in range(3):
+        await say(owner, f"{number} ")
+    await other.record(titled("between"))
+    assert viewer.types == ["assistant_text"] * 3 + ["title"]
+    assert other.view.text() == "0 1 2 "
+
+
+async def test_a_long_gap_is_read_as_when_the_session_is_opened(
+    store: CountedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "CATCH_UP_EVENTS", 5)
+    owner = await in_a_turn(await opened(store, "a"))
+    log = Log(store)
+    other = await log.open("s")
+    woken: list[int] = []
+
+    class Woken:
+        position = 0
+
+        def wake(self) -> None:
+            woken.append(other.last_seq)
+
+    other.followers.add(Woken())
+    for number in range(10):
+        await say(owner, f"{number} ")
+    await other.catch_up()
+    assert (other.last_seq, other.view.text()) == (owner.last_seq, owner.view.text())
+    assert woken == [owner.last_seq]
+
+
+async def test_a_lost_wake_up_is_found_with_one_query_for_all_sessions(store: CountedStore) -> None:
+    log = await opened(store, "a")
+    owners = [await in_a_turn(log, f"s{number}") for number in range(20)]
+    other = Log(store)
+    viewers = [Reader(await other.open(owner.state.id), owner.last_seq) for owner in owners]
+    for owner in owners:
+        await say(owner, "unheard ")
+    assert not any(viewer.types for viewer in viewers)
+    store.heads_asked.clear()
+    await other.poll()
+    assert store.heads_asked == [20]
+    assert all(viewer.types == ["assistant_text"] for viewer in viewers)
+
+
+async def test_nobody_is_asked_for_where_nobody_follows(store: CountedStore) -> None:
+    log = await opened(store, "a")
+    await in_a_turn(log)
+    await log.poll()
+    assert store.heads_asked == []
+
+
+async def test_an_answer_that_was_lost_at_the_commit_reaches_viewers_with_the_next_step(store: CountedStore) -> None:
+    journal = await in_a_turn(await opened(store, "a"))
+    viewer = Reader(journal, journal.last_seq)
+    store.loses_answer = True
+    with pytest.raises(StoreError):
+        await journal.record(titled("kept, and nobody knows"))
+    await say(journal, "on ")
+    assert viewer.types == ["title", "assistant_text"]
+    assert journal.state.title == "kept, and nobody knows"
+
+
+async def test_a_fenced_owner_keeps_nothing_and_learns_whose_the_session_is(store: CountedStore) -> None:
+    old = await in_a_turn(await opened(store, "a"))
+    new_log = await opened(store, "b")
+    new = await new_log.open("s")
+    await new_log.claim(new)
+    old.log.generation = new_log.generation
+    with pytest.raises(NotOwner):
+        await say(old, "too late ")
+    await say(new, "in time ")
+    await old.catch_up()
+    assert not old.is_ours and old.owner == new_log.node
+    assert old.view.text() == new.view.text() == "in time "
+
+
+async def test_a_command_that_claims_a_session_loses_to_one_that_was_quicker(store: CountedStore) -> None:
+    """Both have read that nobody owns it: the second one decides again, and leaves the turn to the owner."""
+    made = create(cmd.CreateSession(session_id="s", project=None, agent="alpha", workdir="/srv"), world())
+    first = await opened(store, "a")
+    second = await opened(store, "b")
+    await Log(store).load("s")
+    maker = Log(store)
+    maker.generation = first.generation = second.generation
+    await maker.create(made)
+    one, two = await first.open("s"), await second.open("s")
+    second.living = {first.node} if first.node is not None else set()
+    await one.record(lambda state: decide(state, cmd.UpdateSession(title="mine"), world()))
+    assert one.is_ours
+
+    def sent(state: Session) -> Any:
+        waits = two.waits_for_owner
+        message = cmd.SubmitMessage(message_id="m", text="go")
+        made = world()
+        from msgspec.structs import replace
+
+        return decide(state, message, replace(made, waits_for=waits))
+
+    await two.record(sent)
+    assert two.state.phase == "accepted" and two.owner == first.node
+    assert two.state.waits_for is not None and "node a" in two.state.waits_for.message
+
+
+async def test_too_many_requests_for_one_session_are_asked_to_come_again(
+    store: CountedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "MAX_WAITING_COMMANDS", 10)
+    journal = await in_a_turn(await opened(store, "a"))
+    asked = [asyncio.ensure_future(journal.record(titled(f"t{number}"))) for number in range(15)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [answer for answer in answers if isinstance(answer, Refused)]
+    assert [(refusal.code, refusal.facts["retry_after_s"]) for refusal in refused] == [("unavailable", 1)] * 5
+    assert not [answer for answer in answers if isinstance(answer, Conflict)]
+
+
+# With a real agent ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def engine(store: CountedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
+    """The owner of every session, with the rehearsal agent. Nobody wakes it: it has to look."""
+    monkeypatch.setattr(log_module, "POLL_S", 0.05)
+    log, config = Log(store), Config()
+    log.generation = await store.claim()
+    agents, projects = Agents(config.agents, tmp_path, None), Projects(store, {}, tmp_path)
+    made = Engine(log, agents, projects, config, tmp_path, node_id="owner")
+    await made.start()
+    yield made
+    async with asyncio.timeout(WAIT_S):
+        await made.stop(stop_agents=True)
+
+
+async def elsewhere(engine: Engine, wakeups: LocalWakeups | None = None) -> Log:
+    """A log that owns nothing and runs no agent: it only writes commands."""
+    log = Log(engine.log.store, wakeups=wakeups)
+    log.generation = engine.log.generation
+    return log
+
+
+async def test_a_message_from_a_log_that_does_not_own_the_session_is_worked_by_the_owner(engine: Engine) -> None:
+    from perdure.runtime.verbs.sessions import Opening
+
+    made, _ = await engine.sessions.create(Opening(agent="rehearsal"))
+    log = await elsewhere(engine)
+    journal = await log.open(made.state.id)
+    viewer = Reader(journal, journal.last_seq)
+
+    def send(state: Session) -> Any:
+        from msgspec.structs import replace
+
+        sent = cmd.SubmitMessage(message_id="m", text="say hello from elsewhere")
+        return decide(state, sent, replace(engine.facts.world(state, sent), waits_for=journal.waits_for_owner))
+
+    await journal.record(send)
+    assert journal.state.phase == "accepted"
+
+    async def is_over() -> bool:
+        await log.poll()
+        return journal.state.phase == "idle"
+
+    await until(is_over)
+    assert viewer.types[0] == "user_message" and "turn_start" in viewer.types and "turn_end" in viewer.types
+    assert "hello from elsewhere" in journal.view.text()
+    assert journal.state.turn is not None and journal.state.turn.stop_reason == "end_turn"
+
+
+async def test_an_abort_from_a_log_that_does_not_own_the_session_stops_the_agent(engine: Engine) -> None:
+    from perdure.runtime.verbs.outgoing import Outgoing
+    from perdure.runtime.verbs.sessions import Opening
+
+    made, _ = await engine.sessions.create(Opening(agent="rehearsal"), Outgoing(text="say one\nhang"))
+    await until(lambda: "one" in made.view.text())
+    log = await elsewhere(engine)
+    journal = await log.open(made.state.id)
+    await journal.record(lambda state: decide(state, cmd.AbortTurn(), engine.facts.world(state)))
+    await until(lambda: made.state.phase == "idle")
+    assert made.state.turn is not None and made.state.turn.stop_reason == "cancelled"

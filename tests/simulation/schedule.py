@@ -1,0 +1,78 @@
+"""One seed, one run: everything that happens between two calls of the store is a step, and a random number says whose
+step is next.
+
+Above: the nodes of a simulation. Below: asyncio and a real store. A call of the store stops before it begins and after
+it is done, and goes on when it is picked; only one goes on at a time, so threads and clocks decide nothing. A node may
+crash at each of these stops: between two steps, or with its commit done and nobody who knows.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+
+class Schedule:
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self._stopped: list[tuple[object, asyncio.Future[None]]] = []
+        self._calls = 0
+        self._called = asyncio.Event()
+        self.frozen: set[object] = set()
+        self.crashed: set[object] = set()
+        self.steps = 0
+
+    async def stop(self, who: object) -> None:
+        """Wait until this one is picked."""
+        if who in self.crashed:
+            raise asyncio.CancelledError
+        picked = asyncio.get_running_loop().create_future()
+        self._stopped.append((who, picked))
+        await picked
+
+    async def call(self, who: object, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Call the store: a step before it, and one after it."""
+        await self.stop(who)
+        self._calls += 1
+        try:
+            result = await work()
+        finally:
+            self._calls -= 1
+            self._called.set()
+        await self.stop(who)
+        return result
+
+    def crash(self, who: object) -> None:
+        """Whatever this one is about to do is never done."""
+        self.crashed.add(who)
+        mine = [picked for stopped, picked in self._stopped if stopped is who]
+        self._stopped = [entry for entry in self._stopped if entry[0] is not who]
+        for picked in mine:
+            picked.cancel()
+
+    async def settle(self) -> None:
+        """Until everybody has stopped."""
+        loop: Any = asyncio.get_running_loop()
+        while True:
+            while loop._ready:  # noqa: ASYNC110  nothing tells that a loop has nothing to do
+                await asyncio.sleep(0)
+            if not self._calls:
+                await asyncio.sleep(0)
+                if not loop._ready and not self._calls:
+                    return
+                continue
+            self._called.clear()
+            await self._called.wait()
+
+    async def next(self) -> bool:
+        """Let one of those that have stopped go on; False if there is none."""
+        await self.settle()
+        ready = [entry for entry in self._stopped if entry[0] not in self.frozen]
+        if not ready:
+            return False
+        entry = self.random.choice(ready)
+        self._stopped.remove(entry)
+        self.steps += 1
+        if not entry[1].done():
+            entry[1].set_result(None)
+        return True

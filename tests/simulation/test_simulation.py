@@ -1,0 +1,57 @@
+"""Several nodes on one store, whatever happens to them: nothing is lost, nothing is done twice, everybody sees all."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perdure.runtime.log.log import Log
+from perdure.stores.base import Append
+from tests.simulation.simulation import Mutation, Violation, guessing, play
+from tests.sizes import size
+
+PIECES = 8
+SEEDS = size("SEEDS", 2_000, fast=50) // PIECES
+MUTANT_SEEDS = 200
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+async def test_whatever_happens_to_nodes_each_message_is_worked_once_and_each_viewer_sees_all(
+    piece: int, tmp_path: Path
+) -> None:
+    assert await play(tmp_path, range(piece * SEEDS, (piece + 1) * SEEDS)) > 0
+
+
+class OwnerWithoutDecidedSeq(Mutation):
+    """The owner's steps don't say what they have read."""
+
+    def step(self, step: Append) -> Append:
+        return step if step.token is None else msgspec.structs.replace(step, expect=None)
+
+
+class NoFallbackPoll(Mutation):
+    polls = False
+
+
+class GuessedNumbers(Mutation):
+    def log(self, log: Log) -> None:
+        guessing(log)
+
+
+class NoFence(Mutation):
+    """An owner is never asked whether it still is one."""
+
+    def step(self, step: Append) -> Append:
+        return msgspec.structs.replace(step, token=None)
+
+
+@pytest.mark.parametrize("mutation", [OwnerWithoutDecidedSeq, NoFallbackPoll, GuessedNumbers, NoFence])
+async def test_the_checker_finds_what_is_broken_on_purpose(mutation: type[Mutation], tmp_path: Path) -> None:
+    with pytest.raises(Violation):
+        await play(tmp_path, range(MUTANT_SEEDS), mutation())
+
+
+async def test_a_seed_is_one_run(tmp_path: Path) -> None:
+    for name in ("once", "twice"):
+        (tmp_path / name).mkdir()
+    assert await play(tmp_path / "once", range(5)) == await play(tmp_path / "twice", range(5))
