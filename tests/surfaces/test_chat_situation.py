@@ -123,3 +123,25 @@ def test_an_agent_that_names_its_model_only_as_an_option_has_one() -> None:
     situation.follow("session_created", {"session": session})
     assert (situation.model, situation.mode) == ("big", "build")
     assert [one.value for one in values(session, "model")] == ["big", "small"]
+
+
+def test_a_message_that_waits_is_not_called_work() -> None:
+    situation = known()
+    situation.follow("waiting_to_begin", {"code": "slots_full", "message": "Waiting for a free slot."})
+    assert doing_now(situation, "claude", "s_1", None, False) == [
+        "Waiting for a slot claude, Esc cancels",
+        "Waiting for a slot",
+    ]
+    situation.follow("waiting_to_begin", {"code": "agent", "message": "The message waits for a node."})
+    assert doing_now(situation, "claude", "s_1", None, False)[-1] == "Waiting to begin"
+    situation.follow("turn_start", {"agent": "claude"})
+    assert doing_now(situation, "claude", "s_1", 2.0, False)[-1] == "Working 2 s"
+    assert "stays accepted" in farewell("s_1", False, 0, is_waiting=True)
+
+
+def test_a_chat_that_comes_back_to_a_message_that_waits_knows_it() -> None:
+    session = {"agent": "claude", "workdir": "/srv", "waits_for": {"code": "slots_full", "message": "..."}}
+    situation = known(session=session)
+    assert situation.waits_for == "slots_full"
+    situation.follow("session_end", {"status": "stopped", "reason": "person"})
+    assert doing_now(situation, "claude", "s_1", None, False)[-1] == "Ended"

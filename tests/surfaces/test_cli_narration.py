@@ -20,6 +20,8 @@ from perdure.surfaces.cli.narration import (
     Piece,
     Rested,
     Said,
+    Starts,
+    Waits,
 )
 from perdure.surfaces.cli.output import age, duration, safe, size
 from perdure.surfaces.cli.prompts import NotUnderstood, choose, option_for
@@ -46,12 +48,17 @@ def notes(pieces: list[Piece]) -> list[str]:
     return [piece.text for piece in pieces if isinstance(piece, Line) and piece.tone == "note"]
 
 
-def snapshot(turn: int, parts: list[Json], *, state: str = "processing", offset: int = 0, prompts: Any = ()) -> Event:
+def snapshot(
+    turn: int, parts: list[Json], *, state: str = "processing", offset: int = 0, prompts: Any = (),
+    before: str = "", thinking: int = 0, notices: int = 0,
+) -> Event:  # fmt: skip
     shown = {"state": state, "status": "running", "turns": [{"turn": turn, "agent": "a", "stop_reason": None}]}
     if state == "idle":
         shown["turns"][0]["stop_reason"] = "end_turn"  # type: ignore[index]
+    text = before + "".join(part["text"] for part in parts if part["type"] == "text")
     return event(
-        "snapshot", turn, session=shown, parts=parts, text_offset=offset, pending_prompts=list(prompts),
+        "snapshot", turn, session=shown, parts=parts, text=text, text_offset=offset, pending_prompts=list(prompts),
+        thinking_offset=thinking, notices_offset=notices,
         message={"message_id": f"m{turn}", "text": "hello"},
     )  # fmt: skip
 
@@ -359,3 +366,75 @@ def test_what_an_agent_begins_by_itself_is_not_told_as_the_persons_words() -> No
         ("hello", "user"),
         ("A background task ended.", "note"),
     ]
+
+
+def test_what_comes_after_the_parts_that_a_snapshot_leaves_out_is_told_once() -> None:
+    narrator = Narrator(lambda turn: [])
+    line = {"type": "system", "code": "c", "at": ""}
+    seen = tell(narrator, message(), event("assistant_text", 1, block=0, delta="one "))
+    seen += tell(narrator, event("system", 1, code="c", message="first"))
+    # Of six notices and three texts the snapshot shows two and one; the first of each were told already.
+    parts = [{**line, "message": "fifth"}, text_part("three "), {**line, "message": "sixth"}]
+    told = tell(narrator, snapshot(1, parts, before="one two ", notices=4, thinking=0))
+    assert said(told) == "three "
+    assert "4 characters before this are in the transcript." in notes(told)
+    shown = " ".join(piece.text for piece in told if isinstance(piece, Line))
+    assert "fifth" in shown and "sixth" in shown
+    again = tell(narrator, snapshot(1, parts, before="one two ", notices=4, thinking=0))
+    assert said(again) == "" and not any(isinstance(piece, Line) for piece in again)
+
+
+# Turns that wait to begin --------------------------------------------------------------------------------------------
+
+
+def waits(message: str = "Waiting for a free slot.") -> Event:
+    return event("waiting_to_begin", code="slots_full", message=message)
+
+
+def starts(context: str = "fresh") -> Event:
+    return event("turn_start", run_id="s.1", message_id="m1", agent="a", context=context, context_reason="")
+
+
+def ends(stop_reason: str) -> Event:
+    return event("turn_end", stop_reason=stop_reason, duration_ms=0)
+
+
+def of_the_wait(pieces: list[Piece]) -> list[Piece]:
+    return [piece for piece in pieces if isinstance(piece, Waits | Starts | Finished)]
+
+
+def test_a_wait_is_told_once_for_each_reason_and_so_is_its_end() -> None:
+    narrator = Narrator(lambda turn: [])
+    told = tell(narrator, message(), waits(), waits(), waits("Waiting for another."), starts(), ends("end_turn"))
+    assert of_the_wait(told) == [
+        Waits("Waiting for a free slot."),
+        Waits("Waiting for another."),
+        Starts(),
+        Finished(1, "end_turn", 0),
+    ]
+
+
+def test_a_turn_that_begins_at_once_tells_of_no_wait() -> None:
+    told = tell(Narrator(lambda turn: []), message(), starts(), ends("cancelled"))
+    assert of_the_wait(told) == [Finished(1, "cancelled", 0)]
+
+
+def test_a_turn_that_ends_while_it_waits_was_cancelled_before_it_began() -> None:
+    told = tell(Narrator(lambda turn: []), message(), waits(), ends("cancelled"))
+    assert of_the_wait(told) == [Waits("Waiting for a free slot."), Finished(1, "cancelled", 0, began=False)]
+    assert wording.finished("cancelled", began=False) == "Cancelled before it began."
+
+
+def of_a_wait(state: str, context: str | None, why: str | None) -> Event:
+    shown = snapshot(1, [], state=state)
+    shown.data["session"]["turns"][0]["context"] = context
+    shown.data["session"]["waits_for"] = None if why is None else {"code": "slots_full", "message": why}
+    return shown
+
+
+def test_a_snapshot_tells_of_a_wait_and_of_its_end_as_events_do() -> None:
+    narrator = Narrator(lambda turn: [])
+    told = tell(narrator, of_a_wait("accepted", None, "Waiting for a free slot."))
+    assert of_the_wait(told) == [Waits("Waiting for a free slot.")]
+    assert of_the_wait(tell(narrator, of_a_wait("accepted", None, "Waiting for a free slot."))) == []
+    assert of_the_wait(tell(narrator, of_a_wait("processing", "fresh", None))) == [Starts()]

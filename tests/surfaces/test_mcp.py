@@ -106,6 +106,21 @@ async def test_sessions_are_listed_by_agent_and_by_status(server: LiveServer) ->
         assert await found(status="idle") == await found(status="disconnected") == await found(status="closed") == []
 
 
+async def test_a_prompt_never_waits_for_a_slot_as_its_caller_may_hold_the_last_one(servers: SharedServers) -> None:
+    with servers.borrowed(LiveServer, NO_LIMITS.replace("\nslots = 0", "\nslots = 1")) as server:
+        parent = server.create(title="parent")
+        server.send(parent, "hang")
+        async with talking(server.data, PERDURE_SESSION=parent) as caller:
+            child = await caller.start()
+            said = await caller.refused("prompt", session_id=child, prompt="say x")
+            assert "slots = 1" in said and "slots_full" in said
+            assert server.session(child)["state"] == "idle"
+            # What waits by way of another surface is listed, and told as busy.
+            assert server.send(child, "say waited")["state"] == "accepted"
+            listed = {one["session_id"]: one for one in (await caller.done("list", status="active"))["sessions"]}
+            assert (listed[child]["state"], listed[child]["turn_count"]) == ("accepted", 0)
+
+
 async def test_a_relative_directory_is_seen_from_where_the_client_is(server: LiveServer, tmp_path: Path) -> None:
     async with talking(server.data, cwd=tmp_path) as caller:
         assert (await caller.done("start", agent="rehearsal", workdir="."))["workdir"] == str(tmp_path)

@@ -43,6 +43,7 @@ __all__ = [
     "Problem",
     "Unreachable",
     "WhenBusy",
+    "WhenFull",
     "attached",
     "problem_of",
 ]
@@ -51,6 +52,7 @@ PAGE_LIMIT = 200
 LOG_PAGE_EVENTS = 5000
 
 WhenBusy = Literal["reject", "queue", "interrupt"]
+WhenFull = Literal["wait", "refuse"]
 
 
 class Client(Transport):
@@ -71,6 +73,7 @@ class Client(Transport):
         agent: str | None = None,
         fresh: bool = False,
         when_busy: WhenBusy = "reject",
+        when_full: WhenFull = "wait",
         project: str | None = None,
         workdir: str | None = None,
         kickoff: bool = False,
@@ -81,9 +84,13 @@ class Client(Transport):
     ) -> Json:
         """Send a message: to a session, or to a new one. It is taken once, however often it is sent. With `kickoff` the
         project's template is a new session's first message, with `text` in its place; `parent` is the session that
-        starts the new one; `model` and `mode` are a new session's. `attached(path)` makes an attachment of a file."""
+        starts the new one; `model` and `mode` are a new session's. `attached(path)` makes an attachment of a file.
+
+        If no slot is free, the answer's `state` is `accepted` and `waits_for` says what for: the turn begins when
+        there is one. With `when_full="refuse"` the message is refused as `slots_full` instead."""
         body: Json = {"text": text, "message_id": message_id or new_message_id(), "when_busy": when_busy}
         body |= {"fresh": True} if fresh else {}
+        body |= {"when_full": when_full} if when_full != "wait" else {}
         body |= {"agent": agent} if agent else {}
         body |= {"attachments": list(attachments)} if attachments else {}
         if session_id is not None:
@@ -104,7 +111,8 @@ class Client(Transport):
     def run(self, /, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
         """One prompt, worked to its end: the run. A lost connection or a restarted server doesn't cost it.
 
-        `fields` are those of `POST /api/run`: agent, project, workdir, model, mode, timeout_s, permissions ..."""
+        `fields` are those of `POST /api/run`: agent, project, workdir, model, mode, timeout_s, permissions, when_full
+        and others."""
         message_id = message_id or new_message_id()
         begun = self.begin_run(text, message_id=message_id, **fields)
         for event in self.events(begun["session_id"], begun["seq"] - 1):
@@ -214,11 +222,13 @@ class Client(Transport):
         agent: str | None = None,
         message_id: str | None = None,
         revision: int | None = None,
+        when_full: WhenFull = "wait",
     ) -> Json:
         """Drop this turn and all after it, and send its message again: what `send` answers. It is done once, however
-        often it is sent, and the agent is always told the conversation anew."""
+        often it is sent, and the agent's context is always restarted."""
         message_id = message_id or new_message_id()
         body = _given(turn=turn, text=text, agent=agent, message_id=message_id, revision=revision)
+        body |= {"when_full": when_full} if when_full != "wait" else {}
         return self._json("POST", _session(session_id, "retry"), body=body, repeatable=True)
 
     def fork(self, session_id: str, turn: int | None = None, *, agent: str | None = None) -> Json:

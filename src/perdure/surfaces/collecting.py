@@ -39,14 +39,15 @@ async def collect(sessions: Sessions, accepted: dict[str, Any]) -> Collected:
     """The turn of a message that was accepted, when it is over. How long that takes is for the session's clocks to
     say, and for whoever answers its prompts."""
     session_id, turn = accepted["session_id"], accepted["turn"]
-    journal = await sessions.log.open(session_id)
+    journal = await sessions.journal(session_id)
 
     def is_over() -> bool:
         state = journal.state
-        return not (state.working and state.turn is not None and state.turn.turn == turn)
+        return not (state.busy and state.turn is not None and state.turn.turn == turn)
 
     await until(journal, is_over)
     view = TurnView(turn, live_chars=None)
+    message: ev.UserMessage | None = None
     start: ev.TurnStart | None = None
     error: ev.Error | None = None
     position = accepted["seq"] - 1
@@ -54,21 +55,31 @@ async def collect(sessions: Sessions, accepted: dict[str, Any]) -> Collected:
         position = rows[-1].seq
         for event in (ev.decode(row.body) for row in rows if row.turn == turn):
             view.fold(event)
-            if isinstance(event, ev.TurnStart):
+            if isinstance(event, ev.UserMessage):
+                message = event
+            elif isinstance(event, ev.TurnStart):
                 start = event
             elif isinstance(event, ev.Error):
                 error = event
-            elif isinstance(event, ev.TurnEnd) and start is not None:
-                return _collected(start, event, view.text(), error)
+            elif isinstance(event, ev.TurnEnd) and message is not None:
+                # One that was cancelled before it began has no start.
+                return _collected(accepted["run_id"], message, start or message, event, view.text(), error)
     raise Refused("not_found", "The session was erased while its turn was waited for.")
 
 
-def _collected(start: ev.TurnStart, end: ev.TurnEnd, text: str, error: ev.Error | None) -> Collected:
+def _collected(
+    run_id: str,
+    message: ev.UserMessage,
+    start: ev.TurnStart | ev.UserMessage,
+    end: ev.TurnEnd,
+    text: str,
+    error: ev.Error | None,
+) -> Collected:
     return Collected(
-        session_id=start.session_id,
-        run_id=start.run_id,
-        turn=start.turn or 0,
-        message_id=start.message_id,
+        session_id=message.session_id,
+        run_id=run_id,
+        turn=message.turn or 0,
+        message_id=message.message_id,
         agent=start.agent,
         started_at=start.at,
         ended_at=end.at,

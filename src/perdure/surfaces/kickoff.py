@@ -20,7 +20,7 @@ def made_message(sessions: Sessions, project: str, title: str, message: str | No
         project=settings.name or identity,
         path=settings.path,
         title=title,
-        date=stamp(sessions.log.now())[:10],
+        date=stamp(sessions.now())[:10],
         message=message or "",
     )
 

@@ -18,6 +18,8 @@ WITHOUT_PROJECT = "no-project"
 OWN = "perdure"
 """The key of what only Perdure knows, and the type of a line that is only for it."""
 KEPT = {*TAKEN, "history_changed"}
+PASSING = "waiting_to_begin"
+"""What a message waited for says nothing to whoever reads the file later."""
 NOT_KEPT = ("seq", "first_seq", "session_id", "at")
 SAID = {"assistant_text": ("delta", "text"), "user_message": ("text", "message"), "tool_result": ("content", "output")}
 """Where both have the same text: its name in the event, and in TeamHQ's data."""
@@ -42,6 +44,8 @@ def lines_of(events: Iterable[Json]) -> Iterator[Json]:
     """The lines of its `.ndjson`."""
     teller = Teller(FOR_FILES)
     for event in events:
+        if event["type"] == PASSING:
+            continue
         line = teller.tell(event["seq"], event)
         if event["type"] in KEPT:
             line = line or {"id": number_of(event["seq"]), "timestamp": event["at"], "type": OWN, "data": {}}

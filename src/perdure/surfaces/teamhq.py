@@ -32,7 +32,7 @@ FOR_FILES = Words(message_chars=None, output_lines=None)
 
 def metadata(session: Json, turns: list[Json]) -> Json:
     """A session as TeamHQ keeps it."""
-    processing, ended = session["state"] == "processing", session["state"] == "ended"
+    state = state_of(session)
     return {
         "id": session["id"],
         "projectId": session["project"] or "",
@@ -41,14 +41,14 @@ def metadata(session: Json, turns: list[Json]) -> Json:
         "endedAt": session["ended_at"],
         "durationMs": session["duration_ms"],
         "eventCount": session["event_count"],
-        "exitCode": exit_code(turns[-1]) if ended and turns else None,
+        "exitCode": exit_code(turns[-1]) if state == "ended" and turns else None,
         "error": session["error"],
         "pid": session["pid"],
         "conversationId": session["native_session_id"],
         "cliSessionId": session["native_session_id"],
-        "currentTurnPid": session["pid"] if processing else None,
+        "currentTurnPid": session["pid"] if session["state"] == "processing" else None,
         "turnCount": session["turn_count"],
-        "state": session["state"],
+        "state": state,
         "turns": [
             {
                 "turnNumber": turn["turn"],
@@ -59,6 +59,11 @@ def metadata(session: Json, turns: list[Json]) -> Json:
             for turn in turns
         ],
     }
+
+
+def state_of(session: Json) -> str:
+    """TeamHQ has no word for a message that waits to begin: for it, the session processes that message."""
+    return "processing" if session["state"] == "accepted" else str(session["state"])
 
 
 def started_at(session: Json) -> str:
@@ -165,6 +170,7 @@ def _ended(event: Json, tool: str, words: Words) -> tuple[str, Json]:
 _TOLD: dict[str, Callable[[Json, str, Words], tuple[str, Json] | None]] = {
     "session_created": _started,
     "user_message": _user_message,
+    "waiting_to_begin": _system,
     "turn_start": _turn_start,
     "assistant_text": _text,
     "tool_use": _tool_use,
@@ -178,6 +184,10 @@ _TOLD: dict[str, Callable[[Json, str, Words], tuple[str, Json] | None]] = {
     "history_changed": _changed,
     "session_end": _ended,
 }
+
+
+KNOWN_TOOLS = 10_000
+"""Of a turn. The result of an older tool is told as that of an unknown one."""
 
 
 class Teller:
@@ -194,6 +204,8 @@ class Teller:
             self.tools.clear()
         elif event["type"] == "tool_use":
             self.tools[event["tool_id"]] = event["name"]
+            if len(self.tools) > KNOWN_TOOLS:
+                del self.tools[next(iter(self.tools))]
 
     def tell(self, seq: int, event: Json) -> Json | None:
         self.note(event)

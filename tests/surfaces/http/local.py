@@ -17,6 +17,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.config import Config
+from perdure.runtime.running.runner import Runner
 from perdure.server import Server
 from perdure.surfaces.http.connections import BoundedProtocol
 from tests.harness import WAIT_S, LiveServer, Stream, eventually
@@ -31,6 +32,10 @@ def settings(**given: Any) -> Config:
     sections: dict[str, Any] = {name: given.pop(name) for name in ("limits", "agents", "projects") if name in given}
     config: dict[str, Any] = {"server": {"slots": 0, "project_slots": 0, "agent": "rehearsal", **given}, **sections}
     return msgspec.convert(config, Config)
+
+
+def _works(follower: object) -> bool:
+    return isinstance(follower, Runner)
 
 
 class Unchunked:
@@ -116,7 +121,13 @@ class LocalServer(LiveServer):
 
     def compacted(self) -> None:
         """Until the finished turns are joined."""
-        self.run(self.server.host.compactor.settle())
+        self.run(self.server.engine.compactor.settle())
+
+    def viewers(self, session: str) -> list[Any]:
+        """Who follows a session, besides what works on it."""
+        log = self.server.log
+        found: list[Any] = self.ask(lambda: [one for one in log.journals[session].followers if not _works(one)])
+        return found
 
     def let_go(self, session: str) -> None:
         """Until nothing of a session is in memory: what is asked for next is read from the store."""

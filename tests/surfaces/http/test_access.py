@@ -8,8 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from perdure.core.clock import stamp
 from perdure.core.errors import Refused
 from perdure.runtime.verbs.sessions import Store
+from perdure.surfaces.http import access as access_module
 from perdure.surfaces.http.access import CODE_LIFETIME_S, CODES_AT_ONCE, COOKIE_LIFETIME_S, SAFE_HEADERS, Access
 from perdure.surfaces.http.head import PAGE_KEY, head_of
 from perdure.surfaces.http.openapi import document
@@ -200,6 +202,30 @@ async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None
     assert refusal.value.code == "rate_limited"
     now[0] += CODE_LIFETIME_S
     assert access.new_code(None)
+    await store.close()
+
+
+async def test_sign_ins_that_are_over_are_forgotten_and_the_oldest_beyond_a_number_too(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perdure.stores.sqlite import SqliteStore
+
+    monkeypatch.setattr(access_module, "LOGINS_MAX", 3)
+    now, ended = [1_000_000.0], list[str]()
+    store: Store = SqliteStore(tmp_path / "perdure.db")
+    await store.open()
+    access = Access("token", store, "id", clock=lambda: now[0])
+    access.on_signed_out = ended.append
+    for _ in range(5):
+        now[0] += 1
+        await access.redeem(access.new_code(None))
+    assert [login["until"] for login in access.logins(None)] == [
+        stamp(1_000_000 + number + COOKIE_LIFETIME_S) for number in (3, 4, 5)
+    ]
+    assert len(ended) == 2 and len(await store.documents("login")) == 3
+    now[0] += COOKIE_LIFETIME_S
+    await access.redeem(access.new_code(None))
+    assert len(ended) == 5 and len(await store.documents("login")) == len(access.logins(None)) == 1
     await store.close()
 
 

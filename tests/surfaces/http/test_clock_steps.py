@@ -16,7 +16,7 @@ HOURS_10_S = 36_000.0
 
 def stop_for(server: LocalServer, stopped_s: float) -> None:
     """As if the process had been stopped for so long, with its agents; then its clocks are looked at twice."""
-    log, clocks = server.server.log, server.server.host.clocks
+    log, clocks = server.server.log, server.server.engine.clocks
     steady: Callable[[], float] = log.steady
 
     def later() -> float:
@@ -44,7 +44,7 @@ def test_a_turn_is_not_stopped_because_its_server_was_stopped(make_server: Make)
 
 def set_clock(server: LocalServer, by_s: float) -> None:
     """What the server takes for the time of day from now on; and wait until its clocks were looked at twice."""
-    log, clocks = server.server.log, server.server.host.clocks
+    log, clocks = server.server.log, server.server.engine.clocks
 
     def wrong() -> float:
         return time.time() + by_s

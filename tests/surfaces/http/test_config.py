@@ -132,7 +132,7 @@ async def told(server: LocalServer, session: str, value: str, *facts: Any) -> Js
     attached = journal.state.attached
     assert attached is not None
     launch = attached.launch_id
-    await journal.record(lambda state: observe(state, launch, facts, sessions.host.world(state)))
+    await journal.record(lambda state: observe(state, launch, facts, sessions.facts.world(state)))
     answer: Json = await wish
     return answer
 

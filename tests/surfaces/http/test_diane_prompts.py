@@ -161,8 +161,7 @@ def test_a_client_that_disconnects_cancels_nothing(diane: Diane, session: str, q
 
 
 def nobody_waits(server: LocalServer, session: str) -> None:
-    log = server.server.log
-    eventually(lambda: server.ask(lambda: not log.journals[session].viewers), "the call is let go of")
+    eventually(lambda: not server.viewers(session), "the call is let go of")
 
 
 def test_a_server_that_stops_tells_who_waits_and_the_turn_goes_on(make_server: Callable[..., LocalServer]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.runtime.log.log import Journal
+from perdure.runtime.log.journal import Journal
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 

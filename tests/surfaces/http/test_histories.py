@@ -179,11 +179,11 @@ def test_a_fork_is_called_by_its_first_message_and_not_as_an_agent_called_the_ot
     server.turn(session, "say one")
 
     async def titled(title: str) -> None:
-        journal, host = await server.server.log.open(session), server.server.host
+        journal, world = await server.server.log.open(session), server.server.engine.facts.world
         attached = journal.state.attached
         assert attached is not None
         launch, facts = attached.launch_id, [ev.Title(title=title, by="agent")]
-        await journal.record(lambda state: observe(state, launch, facts, host.world(state)))
+        await journal.record(lambda state: observe(state, launch, facts, world(state)))
 
     server.run(titled("Counting"))
     assert server.session(session)["title"] == "Counting"
@@ -259,24 +259,31 @@ def test_nothing_is_changed_while_a_turn_runs(server: LocalServer) -> None:
     server.wait_idle(session)
 
 
-def test_of_two_edits_at_once_one_wins_and_the_other_is_refused(server: LocalServer) -> None:
-    session = said(server, "say one", "say two")
+def edits_at_once(server: LocalServer, session: str, number: int, **fields: Any) -> dict[str, Any]:
+    """The answers to two edits of the first message that are sent in the same moment, by their texts."""
     message = message_of(server, session, 1)
+    barrier = threading.Barrier(2)
+    answers: dict[str, Any] = {}
+
+    def send(text: str) -> None:
+        with server.client(authorization="Bearer test-token-of-the-tests") as client:
+            client.get("/api/health")
+            barrier.wait(10)
+            body = {"text": text, **fields}
+            answers[text] = client.patch(f"/api/sessions/{session}/messages/{message}", json=body)
+
+    threads = [threading.Thread(target=send, args=(f"say {name} {number}",)) for name in ("left", "right")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return answers
+
+
+def test_of_two_edits_at_once_for_the_same_revision_one_wins_and_the_other_is_refused(server: LocalServer) -> None:
+    session = said(server, "say one", "say two")
     for number in range(5):
-        barrier = threading.Barrier(2)
-        answers: dict[str, Any] = {}
-
-        def send(text: str, barrier: threading.Barrier = barrier, answers: dict[str, Any] = answers) -> None:
-            with server.client(authorization="Bearer test-token-of-the-tests") as client:
-                client.get("/api/health")
-                barrier.wait(10)
-                answers[text] = client.patch(f"/api/sessions/{session}/messages/{message}", json={"text": text})
-
-        threads = [threading.Thread(target=send, args=(f"say {name} {number}",)) for name in ("left", "right")]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        answers = edits_at_once(server, session, number, revision=number)
         assert sorted(answer.status_code for answer in answers.values()) == [200, 409]
         [won] = [text for text, answer in answers.items() if answer.status_code == 200]
         [lost] = [answer.json() for answer in answers.values() if answer.status_code == 409]
@@ -285,6 +292,17 @@ def test_of_two_edits_at_once_one_wins_and_the_other_is_refused(server: LocalSer
     changes = [event for event in server.log(session) if event["type"] == "history_changed"]
     assert len(changes) == 5
     assert server.session(session)["revision"] == 5
+
+
+def test_two_edits_at_once_without_a_revision_apply_in_order_of_arrival(server: LocalServer) -> None:
+    session = said(server, "say one", "say two")
+    for number in range(5):
+        answers = edits_at_once(server, session, number)
+        assert [answer.status_code for answer in answers.values()] == [200, 200]
+        changes = [event for event in server.log(session) if event["type"] == "history_changed"]
+        assert {event["text"] for event in changes[-2:]} == set(answers)
+        assert server.transcript(session)[0]["message"]["text"] == changes[-1]["text"], "the last one holds"
+    assert server.session(session)["revision"] == 10
 
 
 def test_an_edit_made_for_another_history_is_refused_whenever_it_comes(server: LocalServer) -> None:

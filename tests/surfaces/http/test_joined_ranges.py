@@ -32,7 +32,7 @@ def joined(server: LocalServer) -> Ended:
         server.turn(session, "stream 30 1")
         server.post(f"/api/sessions/{session}/stop", expect=200)
         live = [data for _, _, data in stream.frames()]
-    eventually(lambda: server.ask(lambda: session not in server.server.host.runners), "the agent is gone")
+    eventually(lambda: server.ask(lambda: session not in server.server.engine.runners), "the agent is gone")
     server.compacted()
     # What is in memory would be served as it was: let go of it.
     server.let_go(session)
@@ -103,6 +103,6 @@ def test_a_rest_that_is_larger_than_a_snapshot_comes_as_one(server: LocalServer)
         server.turn(session, "big 60000\nbig 60000\nbig 60000")
     server.turn(session, "say short")
     server.post(f"/api/sessions/{session}/stop")
-    eventually(lambda: server.ask(lambda: session not in server.server.host.runners), "the agent is gone")
+    eventually(lambda: server.ask(lambda: session not in server.server.engine.runners), "the agent is gone")
     server.let_go(session)
     assert [kind for _, kind, _ in all_frames(server, f"/api/sessions/{session}/events", "1")] == ["snapshot"]

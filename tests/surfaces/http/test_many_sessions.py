@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from perdure.surfaces.http.viewers import CHANGES
+from perdure.runtime.log.feed import STREAMED
 from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.reading import Reading, all_frames, cut_after, whole_frames
@@ -117,7 +117,7 @@ def test_the_stream_over_all_sessions_carries_state_changes_only_each_once(both:
             position = identity
     for session in (first, second):
         events = seen[session]
-        expected = [(event["seq"], event["type"]) for event in both.log(session) if event["type"] in CHANGES]
+        expected = [(event["seq"], event["type"]) for event in both.log(session) if event["type"] in STREAMED]
         assert events == expected[: len(events)], f"seed {seed}"
         assert "assistant_text" not in {kind for _, kind in events}
 
@@ -140,7 +140,7 @@ def test_who_watches_everything_is_told_of_an_erased_session(both: LocalServer) 
 
 def test_an_idle_watcher_of_everything_is_forgotten_when_it_leaves(both: LocalServer) -> None:
     def watchers() -> int:
-        return int(both.ask(lambda: len(both.server.log.change_watchers)))
+        return int(both.ask(lambda: len(both.server.engine.feed.followers)))
 
     # The server may still have to notice that the watcher of the test before has left.
     eventually(lambda: watchers() == 0, "nobody watches")

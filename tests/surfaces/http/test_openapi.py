@@ -168,7 +168,7 @@ def test_refusals_of_messages_aborts_and_answers_are_described(make_server: Call
     server.send(busy, "hang")
     for path, session, body in (
         ("messages", ended, {"text": "say x"}),
-        ("messages", idle, {"text": "say x"}),
+        ("messages", idle, {"text": "say x", "when_full": "refuse"}),
         ("messages", idle, {"text": "say another", "message_id": "once"}),
         ("messages", busy, {"text": "say x"}),
         ("abort", ended, {}),

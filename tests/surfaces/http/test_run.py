@@ -212,10 +212,42 @@ def test_an_unknown_agent_or_project_is_not_found(server: LocalServer) -> None:
         assert is_problem(server.http.post("/api/run", json={"text": "say hi", **body}), 404, "not_found")
 
 
-def test_a_run_without_a_free_slot_is_refused(make_server: Callable[..., LocalServer]) -> None:
+def test_a_run_without_a_free_slot_is_refused_if_its_sender_wants_that(
+    make_server: Callable[..., LocalServer],
+) -> None:
     server = make_server(slots=1)
     server.send(server.create(), "hang")
-    assert is_problem(server.http.post("/api/run", json={"text": "say hi"}), 409, "slots_full")
+    body = {"text": "say hi", "when_full": "refuse"}
+    assert is_problem(server.http.post("/api/run", json=body), 409, "slots_full")
+
+
+def test_a_run_waits_for_a_free_slot_and_answers_when_it_is_over(make_server: Callable[..., LocalServer]) -> None:
+    server = make_server(slots=1)
+    holder = server.create()
+    server.send(holder, "hang")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, server, "say hi")
+        eventually(lambda: waiting_runs(server), "the run is accepted")
+        server.post(f"/api/sessions/{holder}/abort", expect=202)
+        found = waiting.result()
+    assert (found["status"], found["text"]) == ("completed", "hi")
+
+
+def test_a_run_that_is_aborted_while_it_waits_answers_as_cancelled(make_server: Callable[..., LocalServer]) -> None:
+    server = make_server(slots=1)
+    server.send(server.create(), "hang")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, server, "say hi")
+        [session] = eventually(lambda: waiting_runs(server), "the run is accepted")
+        server.post(f"/api/sessions/{session}/abort", expect=202)
+        found = waiting.result()
+    assert (found["status"], found["stop_reason"], found["text"]) == ("cancelled", "cancelled", "")
+    assert (found["run_id"], found["turn_number"], found["agent_name"]) == (f"{session}.1", 1, "rehearsal")
+    assert server.session(session)["status"] == "completed"
+
+
+def waiting_runs(server: LocalServer) -> list[str]:
+    return [one["id"] for one in server.get("/api/sessions?state=accepted")["sessions"]]
 
 
 def test_an_agent_that_can_not_be_started_is_refused(make_server: Callable[..., LocalServer]) -> None:

@@ -1,4 +1,5 @@
-"""Slots: how many agents may run, for the server and for a project, and what happens when none is free."""
+"""Slots: how many agents may run, for the server and for a project, and what happens when none is free. What becomes of
+a message that waits is in test_waiting_to_begin.py."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,21 +12,23 @@ from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 
 Make = Callable[..., LocalServer]
+REFUSE = {"when_full": "refuse"}
 
 
 @pytest.mark.smoke
-def test_three_turns_run_at_once_and_a_fourth_is_refused(make_server: Make) -> None:
+def test_three_turns_run_at_once_and_a_fourth_is_refused_if_its_sender_wants_that(make_server: Make) -> None:
     server = make_server(slots=3, project_slots=1)
     sessions = [server.create() for _ in range(4)]
     for session in sessions[:3]:
         server.send(session, "hang")
-    refused = server.http.post(f"/api/sessions/{sessions[3]}/messages", json={"text": "say x"})
+    refused = server.http.post(f"/api/sessions/{sessions[3]}/messages", json={"text": "say x", **REFUSE})
     assert is_problem(refused, 409, "slots_full")
     told = refused.json()
     assert told["detail"].startswith("The server runs as many turns as it may (slots = 3): ")
     assert all(f'"hang" ({session})' in told["detail"] for session in sessions[:3])
     assert set(told["taken_by"]) == set(sessions[:3])
-    assert is_problem(server.http.post("/api/messages", json={"text": "say x"}), 409, "slots_full")
+    assert is_problem(server.http.post("/api/messages", json={"text": "say x", **REFUSE}), 409, "slots_full")
+    assert server.session(sessions[3])["turn_count"] == 0, "what is refused leaves nothing behind"
     server.post(f"/api/sessions/{sessions[0]}/abort", expect=202)
     server.wait_idle(sessions[0])
     assert server.turn(sessions[3], "say x")["stop_reason"] == "end_turn"
@@ -37,7 +40,7 @@ def test_a_session_is_made_without_a_slot_while_it_has_no_message(make_server: M
     waiting = server.create(agent="rehearsal-stream")
     # Its process, which would be started ahead, has no place either.
     assert server.session(waiting)["attached"] == "suspended"
-    assert is_problem(server.http.post("/api/sessions", json={"message": "say x"}), 409, "slots_full")
+    assert is_problem(server.http.post("/api/sessions", json={"message": "say x", **REFUSE}), 409, "slots_full")
 
 
 def test_sessions_without_a_project_share_a_directory_and_no_slot(make_server: Make, tmp_path: Path) -> None:
@@ -57,7 +60,7 @@ def test_a_turn_that_waits_for_a_person_holds_no_slot_and_goes_on_at_once_when_a
     eventually(lambda: "allowed" in server.text(asks, 1), "it goes on")
 
     def refused() -> list[str]:
-        answer = server.http.post(f"/api/sessions/{late}/messages", json={"text": "say late"})
+        answer = server.http.post(f"/api/sessions/{late}/messages", json={"text": "say late", **REFUSE})
         assert is_problem(answer, 409, "slots_full")
         return sorted(answer.json()["taken_by"])
 
@@ -80,13 +83,11 @@ def test_a_queued_message_waits_while_more_turns_run_than_there_are_slots(make_s
     server.post(f"/api/sessions/{asks}/prompts/{prompt['prompt_id']}", {"option_id": "allow_once"}, expect=200)
     eventually(lambda: "allowed" in server.text(asks, 1), "it goes on")
     server.post(f"/api/sessions/{works}/abort", expect=202)
-    waiting = server.wait(works, lambda found: found["waiting_reason"] == "slots_full")
-    assert (waiting["state"], waiting["queue_length"], waiting["turn_count"]) == ("idle", 1, 1)
-    timers = server.get(f"/api/sessions/{works}/explain")["timers"]
-    assert ("slot", "continue") in [(timer["timer"], timer["then"]) for timer in timers]
+    waiting = server.wait(works, lambda found: found["state"] == "accepted")
+    assert (waiting["waits_for"]["code"], waiting["queue_length"], waiting["turn_count"]) == ("slots_full", 0, 2)
     server.post(f"/api/sessions/{asks}/abort", expect=202)
     done = server.wait(works, lambda found: found["turn_count"] == 2 and found["state"] == "idle")
-    assert (done["waiting_until"], done["waiting_reason"], done["queue_length"]) == (None, None, 0)
+    assert (done["waits_for"], done["queue_length"]) == (None, 0)
     assert server.text(works, 2) == "queued"
 
 
@@ -104,7 +105,7 @@ def test_a_project_runs_one_turn_at_a_time(make_server: Make, tmp_path: Path) ->
     first = server.create(project="site")
     second = server.create(project="site")
     server.send(first, "hang")
-    refused = server.http.post(f"/api/sessions/{second}/messages", json={"text": "say x"})
+    refused = server.http.post(f"/api/sessions/{second}/messages", json={"text": "say x", **REFUSE})
     assert is_problem(refused, 409, "slots_full")
     assert refused.json()["detail"] == (
         f'The project site runs as many turns as it may (project_slots = 1): "hang" ({first}). '
@@ -182,7 +183,7 @@ def test_a_new_session_that_is_refused_replaces_nothing(make_server: Make, tmp_p
     server = make_server(slots=1, project_slots=1, projects={"site": site})
     idle = server.create(project="site")
     server.send(server.create(), "hang")
-    refused = server.http.post("/api/sessions", json={"project": "site", "message": "say x"})
+    refused = server.http.post("/api/sessions", json={"project": "site", "message": "say x", **REFUSE})
     assert is_problem(refused, 409, "slots_full")
     assert server.session(idle)["status"] == "running"
 
@@ -199,7 +200,7 @@ def test_of_turns_that_are_asked_for_at_once_only_as_many_begin_as_there_are_slo
     make_server: Make, tmp_path: Path
 ) -> None:
     server = make_server(slots=0, project_slots=1, projects={"site": {"path": str(tmp_path)}})
-    body = {"project": "site", "message": "hang"}
+    body = {"project": "site", "message": "hang", **REFUSE}
     with ThreadPoolExecutor(4) as pool:
         statuses = list(pool.map(lambda _: server.http.post("/api/sessions", json=body).status_code, range(4)))
     assert sorted(statuses) == [201, 409, 409, 409]

@@ -19,8 +19,10 @@ FLOOD = "\n".join(["big 60000\nsleep 0.01"] * 150)
 def gathered(server: LocalServer, session: str) -> int:
     """The most that the server holds for one viewer of this session."""
 
+    viewers = server.viewers(session)
+
     def sizes() -> list[int]:
-        pipes = [viewer._pipe for viewer in server.server.log.journals[session].viewers]
+        pipes = [viewer._pipe for viewer in viewers]
         return [pipe._size if hasattr(pipe, "_size") else pipe.get_write_buffer_size() for pipe in pipes]
 
     return int(max(server.ask(sizes)))

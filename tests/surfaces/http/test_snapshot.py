@@ -93,7 +93,7 @@ def test_a_snapshot_after_a_reload_is_the_same(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "say one\ntool Bash ls\nsay two")
     server.post(f"/api/sessions/{session}/stop")
-    eventually(lambda: server.ask(lambda: session not in server.server.host.runners), "the agent is gone")
+    eventually(lambda: server.ask(lambda: session not in server.server.engine.runners), "the agent is gone")
     before = snapshot(server, session)
     server.compacted()
     server.let_go(session)

@@ -98,7 +98,7 @@ def test_a_refused_session_leaves_no_folder(make_server: Make) -> None:
     busy = server.create()
     server.send(busy, "hang")
     for path, body in (("/api/sessions", {"message": "say hi"}), ("/api/messages", {"text": "say hi"})):
-        assert is_problem(server.http.post(path, json=body), 409, "slots_full")
+        assert is_problem(server.http.post(path, json={**body, "when_full": "refuse"}), 409, "slots_full")
     assert folders(server) == {busy}
 
 

@@ -271,7 +271,7 @@ def joined(server: LocalServer, tmp_path_factory: pytest.TempPathFactory) -> Joi
         team.turn(session, "tool Read a\nstream 20 1")
         team.stop(session)
         live = [data for _, name, data in stream.frames() if name == "session_event"]
-    eventually(lambda: server.ask(lambda: session not in server.server.host.runners), "the agent is gone")
+    eventually(lambda: server.ask(lambda: session not in server.server.engine.runners), "the agent is gone")
     server.compacted()
     assert any("first_seq" in event for event in server.log(session))
     return Joined(team, session, live)

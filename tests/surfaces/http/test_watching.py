@@ -31,7 +31,7 @@ def allow(server: LocalServer, session: str, prompt: Any) -> None:
 
 def settled(server: LocalServer, session: str) -> int:
     """The number of the last event, when nothing comes any more: its agent is gone."""
-    eventually(lambda: server.ask(lambda: session not in server.server.host.runners), "the agent is gone")
+    eventually(lambda: server.ask(lambda: session not in server.server.engine.runners), "the agent is gone")
     return int(server.session(session)["event_count"])
 
 
@@ -171,7 +171,7 @@ def test_a_stream_can_be_asked_about_without_being_opened(both: LocalServer) -> 
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert both.http.head("/api/events?all=true").status_code == 200
-    assert both.ask(lambda: both.server.log.journals[session].viewers) == set()
+    assert both.viewers(session) == []
 
 
 def test_viewers_that_leave_are_forgotten(both: LocalServer) -> None:
@@ -179,7 +179,7 @@ def test_viewers_that_leave_are_forgotten(both: LocalServer) -> None:
     streams = [both.watch(session) for _ in range(5)]
 
     def watching() -> int:
-        return int(both.ask(lambda: len(both.server.log.journals[session].viewers)))
+        return len(both.viewers(session))
 
     eventually(lambda: watching() == 5, "five viewers")
     for stream in streams:

@@ -6,7 +6,7 @@ events tell what was changed; here is said only what they don't say.
 
 from typing import Any, NamedTuple
 
-from perdure.surfaces.cli.histories import message_of, split_turn
+from perdure.surfaces.cli.histories import message_of, split_turn, waits_to_begin
 from perdure.surfaces.cli.plans import plan_words
 from perdure.surfaces.cli.prompts import NotUnderstood
 from perdure.surfaces.cli.terms import as_typed
@@ -37,6 +37,8 @@ def edit(client: Client, session_id: str, line: str) -> Outcome:
     if not text:
         return Outcome("Change the text, then press Enter.", f"/edit {number} {message_of(client, session_id, number)}")
     client.edit_message(session_id, turn["message_id"], text, revision=session["revision"])
+    if waits_to_begin(turn):
+        return Outcome("Its turn has not begun yet.")
     return Outcome(f"Its answer stays. /retry {number} replaces it and all that follows.")
 
 

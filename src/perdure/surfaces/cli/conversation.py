@@ -23,7 +23,7 @@ from perdure.surfaces.cli.completion import ChatCompleter
 from perdure.surfaces.cli.config_options import values
 from perdure.surfaces.cli.destination import Destination
 from perdure.surfaces.cli.feed import Feed, News
-from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Line, Piece, Rested
+from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Line, Piece, Rested, Starts, Waits
 from perdure.surfaces.cli.open_prompts import OpenPrompts
 from perdure.surfaces.cli.output import seconds_since
 from perdure.surfaces.cli.paint import Painter
@@ -152,7 +152,9 @@ class Conversation:
     def _know(self, piece: Piece) -> None:
         if isinstance(piece, Began):
             self._working_since = time.monotonic() - (seconds_since(piece.started_at) if piece.started_at else 0)
-        elif isinstance(piece, Finished | Rested | Ended):
+        elif isinstance(piece, Starts):
+            self._working_since = time.monotonic()
+        elif isinstance(piece, Waits | Finished | Rested | Ended):
             self._working_since = None
         elif isinstance(piece, Asked):
             self._prompts.add(piece.prompt)
@@ -275,7 +277,7 @@ class Conversation:
         is_live = self._lost_since is None
         if is_live and self._to.situation.queue and self._to.session_id is not None:
             self._start(self._attempt(self._take_back()))
-        elif is_live and (self._working_since is not None or self._prompts):
+        elif is_live and (self._working_since is not None or self._to.situation.waits_for or self._prompts):
             self._start(self._attempt(self._do_abort("")))
         elif is_control_c and is_live and self._screen.draft:
             self._screen.draft = ""
@@ -437,7 +439,9 @@ class Conversation:
     def farewell(self) -> str:
         # What was said so far stays in the terminal.
         said = self._painter.finish()
-        return said + farewell(self._to.session_id, self._working_since is not None, len(self._to.situation.queue))
+        situation, is_working = self._to.situation, self._working_since is not None
+        is_waiting = bool(situation.waits_for)
+        return said + farewell(self._to.session_id, is_working, len(situation.queue), is_waiting=is_waiting)
 
     async def _paste_image(self) -> None:
         found = await asyncio.to_thread(clipboard_image)

@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli import wording
-from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn, given_text
+from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn, given_text, when_full_option
 from perdure.surfaces.cli.output import print_json, print_paragraph
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
-from perdure.surfaces.client import Client
+from perdure.surfaces.client import Client, WhenFull
 
 Json = dict[str, Any]
 
@@ -38,6 +38,10 @@ def split_turn(session: Json, words: Sequence[str]) -> tuple[Json, Sequence[str]
         if words[0].isascii() and words[0].isdigit():
             raise Failure(f"There is no turn {words[0]}. `perdure show {session['id']}` lists the turns. (not_found)")
     return last_turn(session), words
+
+
+def waits_to_begin(turn: Json) -> bool:
+    return turn["context"] is None and turn["stop_reason"] is None
 
 
 def dropped_from(session: Json, first: int) -> list[int]:
@@ -71,10 +75,10 @@ def edit_command(reach: Reach, session: str, words: tuple[str, ...]) -> None:
     if reach.as_json:
         print_json(changed)
         return
-    print_paragraph(
-        f"The message of turn {turn['turn']} has its new text. Its answer stays; "
-        f"`perdure retry {session_id} {turn['turn']}` replaces it and all that follows."
-    )
+    answer = f"Its answer stays; `perdure retry {session_id} {turn['turn']}` replaces it and all that follows."
+    if waits_to_begin(turn):
+        answer = "Its turn has not begun yet."
+    print_paragraph(f"The message of turn {turn['turn']} has its new text. {answer}")
 
 
 def _edited(client: Client, session_id: str, turn: int) -> str:
@@ -115,8 +119,11 @@ def rewind_command(reach: Reach, session: str, turn: int) -> None:
 @click.option("--text", help="Send this in place of the turn's message; `-` reads stdin.")
 @click.option("--agent", help="The agent that takes it; the session goes on with it.")
 @click.option("--fresh", "--fresh-session", is_flag=True, expose_value=False, help="As a retry always is.")
+@when_full_option
 @reaching
-def retry_command(reach: Reach, session: str, turn: int | None, text: str | None, agent: str | None) -> int:
+def retry_command(
+    reach: Reach, session: str, turn: int | None, text: str | None, agent: str | None, when_full: WhenFull
+) -> int:
     """Re-run a turn, and write the answer.
 
     Without TURN it is the last one. It and all after it are dropped, then its message is sent again, with the
@@ -132,7 +139,8 @@ def retry_command(reach: Reach, session: str, turn: int | None, text: str | None
         before = client.session(session_id)
         first = last_turn(before)["turn"] if turn is None else turn
         client.patience_s = SEND_PATIENCE_S
-        sent = client.retry(session_id, first, text=text, agent=agent, revision=before["revision"])
+        how: Json = {"text": text, "agent": agent, "revision": before["revision"], "when_full": when_full}
+        sent = client.retry(session_id, first, **how)
         if not reach.as_json:
             change = {"turn": first, "change": "retry"}
             click.echo(f"perdure: {wording.history_changed(change, dropped_from(before, first))}", err=True)

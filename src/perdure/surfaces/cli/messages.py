@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
@@ -26,7 +27,9 @@ from perdure.surfaces.cli.narration import (
     Piece,
     Rested,
     Said,
+    Starts,
     Thought,
+    Waits,
 )
 from perdure.surfaces.cli.output import print_json, print_raw, safe
 from perdure.surfaces.cli.places import Place, Wish, choose, placing
@@ -42,13 +45,25 @@ from perdure.surfaces.cli.rows import (
     lay_out,
 )
 from perdure.surfaces.cli.terms import as_typed, to_copy
-from perdure.surfaces.client import Client, WhenBusy, attached
+from perdure.surfaces.client import Client, WhenBusy, WhenFull, attached
 from perdure.surfaces.stream import EventStream
 
+Json = dict[str, Any]
+
 SEND_PATIENCE_S = 30.0
-QUEUED = "Queued: a turn is running."
+QUEUED, QUEUED_BEHIND = "Queued: a turn is running.", "Queued: another message waits to begin."
+STAYS_ACCEPTED = "The message stays accepted, and its turn begins when a slot is free"
 MISTYPED_LAST = ("lst", "lats", "lsat", "alst", "lasst", "lastt", "Last", "LAST")
 """Words that begin no message. Taken for one, the message would go to a new session."""
+
+
+when_full_option = click.option(
+    "--when-full",
+    type=click.Choice(("wait", "refuse")),
+    default="wait",
+    show_default=True,
+    help="If no slot is free: wait for one, or fail at once.",
+)
 
 
 @click.command()
@@ -67,6 +82,7 @@ MISTYPED_LAST = ("lst", "lats", "lsat", "alst", "lasst", "lastt", "Last", "LAST"
 )
 @click.option("--queue", "when_busy", flag_value="queue", help="If a turn runs: wait for its end.")
 @click.option("--interrupt", "when_busy", flag_value="interrupt", help="If a turn runs: interrupt it.")
+@when_full_option
 @click.option(
     "--attach",
     multiple=True,
@@ -88,6 +104,7 @@ def send_command(
     kickoff: bool,
     fresh: bool,
     when_busy: WhenBusy | None,
+    when_full: WhenFull,
     attach: tuple[str, ...],
     message_id: str | None,
     wait: bool,
@@ -118,6 +135,7 @@ def send_command(
                 agent=agent,
                 fresh=fresh,
                 when_busy=when_busy or "reject",
+                when_full=when_full,
                 attachments=[attached(file) for file in attach],
                 **fields,
             )
@@ -128,7 +146,7 @@ def send_command(
         if not wait:
             _confirm(sent, reach.as_json)
             return None
-        said = QUEUED if sent["turn"] is None else ""
+        said = _queued(sent) if sent["turn"] is None else ""
         return follow_turn(client, sent, as_json=reach.as_json, full=full, said=said)
 
 
@@ -154,18 +172,29 @@ def _split(words: tuple[str, ...], is_new: bool) -> tuple[str | None, tuple[str,
     return words[0], words[1:]
 
 
-def _confirm(sent: dict[str, object], as_json: bool) -> None:
+def _confirm(sent: Json, as_json: bool) -> None:
     if as_json:
         print_json(sent)
         return
     click.echo(sent["session_id"])
     if sent["turn"] is None:
-        click.echo(QUEUED, err=True)
+        click.echo(_queued(sent), err=True)
+    say_what_it_waits_for(sent)
+
+
+def _queued(sent: Json) -> str:
+    return QUEUED_BEHIND if sent["state"] == "accepted" else QUEUED
+
+
+def say_what_it_waits_for(sent: Json) -> None:
+    """An accepted message needs no more than time; whoever sent it should know what for."""
+    if sent.get("waits_for"):
+        click.echo(sent["waits_for"]["message"], err=True)
 
 
 def follow_turn(
     client: Client,
-    sent: dict[str, object],
+    sent: Json,
     *,
     as_json: bool = False,
     answerable: bool = True,
@@ -175,6 +204,7 @@ def follow_turn(
     """Write the answer to a sent message as it comes, after what is `said` about it. 0 if its turn ended well. Ctrl-C
     ends only the writing."""
     teller = PlainTeller(answers_only=True, full=full, answerable=answerable)
+    teller.is_waiting = bool(sent.get("waits_for"))
     try:
         if said:
             click.echo(said, err=True)
@@ -184,7 +214,7 @@ def follow_turn(
         what = "The message is kept, and its turn runs as soon as it can"
         if sent["turn"] is not None:
             what = "The turn continues" if answerable else "The run continues"
-        say_interrupted(str(sent["session_id"]), what)
+        say_interrupted(str(sent["session_id"]), STAYS_ACCEPTED if teller.is_waiting else what)
         raise
 
 
@@ -195,7 +225,7 @@ def say_interrupted(session_id: str, what: str) -> None:
     click.echo("         Interrupt it: " + to_copy(f"abort {session_id}"), err=True)
 
 
-def _follow(client: Client, sent: dict[str, object], teller: "PlainTeller", as_json: bool, answerable: bool) -> int:
+def _follow(client: Client, sent: Json, teller: "PlainTeller", as_json: bool, answerable: bool) -> int:
     session_id = str(sent["session_id"])
     workdir = str(client.session(session_id)["workdir"])
     narrator = Narrator(lambda turn: list(client.transcript(session_id, turn)["turns"]), workdir)
@@ -207,16 +237,17 @@ def _follow(client: Client, sent: dict[str, object], teller: "PlainTeller", as_j
         for piece in narrator.tell(event):
             if isinstance(piece, Began):
                 ours = piece.message_id == sent["message_id"]
-            elif isinstance(piece, Ended):
+            teller.is_waiting = isinstance(piece, Waits) or (teller.is_waiting and not isinstance(piece, Starts))
+            if isinstance(piece, Ended):
                 teller.close()
                 click.echo(f"perdure: The session ended ({piece.status}).", err=True)
                 return 1
-            elif ours and isinstance(piece, Finished):
+            if ours and isinstance(piece, Finished):
                 teller.close()
                 if piece.stop_reason != "end_turn":
-                    click.echo(f"perdure: {wording.finished(piece.stop_reason)}", err=True)
+                    click.echo(f"perdure: {wording.finished(piece.stop_reason, began=piece.began)}", err=True)
                 return 0 if piece.stop_reason == "end_turn" else 1
-            elif ours and not as_json:
+            if ours and not as_json:
                 teller.show(piece)
                 if isinstance(piece, Asked) and answerable:
                     prompt_id = piece.prompt["prompt_id"]
@@ -253,6 +284,8 @@ class PlainTeller:
         self._full = full
         self._open = False
         self._safe = sys.stdout.isatty()
+        self.is_waiting = False
+        """Whether the turn waits to begin."""
 
     def show(self, piece: Piece) -> None:
         if isinstance(piece, Said):
@@ -260,6 +293,10 @@ class PlainTeller:
             self._write(safe(text) if self._safe else text)
         elif isinstance(piece, Line):
             self._line(_LINE_MARKS[piece.tone] + safe(piece.text))
+        elif isinstance(piece, Waits):
+            self._line(safe(piece.why))
+        elif isinstance(piece, Starts):
+            self._line(wording.BEGINS)
         elif isinstance(piece, Details):
             self._rows(piece.rows, lambda lines: self._short(piece, lines))
         elif isinstance(piece, Asked):
@@ -276,7 +313,7 @@ class PlainTeller:
         elif isinstance(piece, Finished):
             self.close()
             if piece.stop_reason != "end_turn":
-                self._line(wording.finished(piece.stop_reason))
+                self._line(wording.finished(piece.stop_reason, began=piece.began))
         elif isinstance(piece, Ended):
             self._line(f"The session ended ({piece.status}).")
         elif isinstance(piece, Rested):

@@ -45,6 +45,16 @@ class Began(NamedTuple):
     """When the turn started, if it started before the chat opened."""
 
 
+class Waits(NamedTuple):
+    """The turn can't begin yet; `why` says what it waits for."""
+
+    why: str
+
+
+class Starts(NamedTuple):
+    """The turn that waited begins."""
+
+
 class Busy(NamedTuple):
     """What the agent does at the moment; empty: nothing that has a name."""
 
@@ -77,6 +87,8 @@ class Finished(NamedTuple):
     turn: int
     stop_reason: str
     duration_ms: int | None
+    began: bool = True
+    """False: it ended while it waited to begin."""
 
 
 class Rested(NamedTuple):
@@ -88,7 +100,7 @@ class Ended(NamedTuple):
     reason: str
 
 
-Piece = Said | Thought | Line | Details | Began | Busy | Asked | Answered | Finished | Rested | Ended
+Piece = Said | Thought | Line | Details | Began | Waits | Starts | Busy | Asked | Answered | Finished | Rested | Ended
 
 
 class Narrator:
@@ -115,6 +127,9 @@ class Narrator:
         self._visible: list[int] = []
         """The turns of the conversation, as far as they are known here."""
         self._told_context = False
+        self._waits = ""
+        """What the turn waits for, as it was told."""
+        self._began = True
 
     def recount(self, turns: Iterable[Json]) -> Iterator[Piece]:
         """Turns of the transcript that went by before the first event."""
@@ -135,7 +150,13 @@ class Narrator:
     def _on_user_message(self, data: Json) -> Iterator[Piece]:
         yield from self._begin(data["turn"], data, data["agent"])
 
+    def _on_waiting_to_begin(self, data: Json) -> Iterator[Piece]:
+        if data["message"] != self._waits:
+            self._waits = data["message"]
+            yield Waits(self._waits)
+
     def _on_turn_start(self, data: Json) -> Iterator[Piece]:
+        yield from self._start()
         yield from self._tell_context(data)
 
     def _on_assistant_text(self, data: Json) -> Iterator[Piece]:
@@ -212,9 +233,7 @@ class Narrator:
         yield Line(f"Now driven by {data['to']}: {data['reason']}", "note")
 
     def _on_waiting_until(self, data: Json) -> Iterator[Piece]:
-        if data.get("until") and data["reason"] == "slots_full":
-            yield Line("The next message waits for a free slot.", "note")
-        elif data.get("until"):
+        if data.get("until"):
             yield Line(f"Waits until {data['until']}: {data['reason']}", "note")
 
     def _on_image(self, data: Json) -> Iterator[Piece]:
@@ -247,7 +266,7 @@ class Narrator:
         if turn is not None:
             figures: Json = next((entry for entry in session.get("turns", []) if entry["turn"] == turn), {})
             shown = {**figures, "turn": turn, "message": data.get("message"), "parts": data["parts"]}
-            yield from self._retell(shown, data["text_offset"])
+            yield from self._retell(shown, **_before_the_parts(data))
         open_now = {prompt["prompt_id"] for prompt in data["pending_prompts"]}
         for prompt_id in self._prompts - open_now:
             yield Answered(prompt_id, "server", "resolved")
@@ -255,6 +274,8 @@ class Narrator:
         self._asking = {key: tool for key, tool in self._asking.items() if key in open_now}
         for prompt in data["pending_prompts"]:
             yield from self._on_pending_prompt(prompt)
+        if session.get("waits_for"):
+            yield from self._on_waiting_to_begin(session["waits_for"])
         if session["state"] == "ended":
             yield Ended(session["status"], "")
         elif session["state"] == "idle":
@@ -272,20 +293,20 @@ class Narrator:
         if first is not None and first != turn:
             for missed in self._fetch(first):
                 if turn is None or missed["turn"] < turn:
-                    yield from self._retell(missed, 0)
+                    yield from self._retell(missed)
 
-    def _retell(self, turn: Json, text_offset: int) -> Iterator[Piece]:
-        """What of a turn was not told yet."""
+    def _retell(self, turn: Json, text: int = 0, thinking: int = 0, notices: int = 0) -> Iterator[Piece]:
+        """What of a turn was not told yet. So many characters and notices came before its parts."""
         message, agent = turn.get("message") or {}, turn.get("agent") or ""
         yield from self._begin(turn["turn"], message, agent, turn.get("started_at"))
+        if turn.get("context", "") is not None:
+            yield from self._start()
         yield from self._tell_context(turn)
-        passed = {"text": text_offset, "thinking": 0}
-        others = 0
+        passed = {"text": text, "thinking": thinking}
+        others = notices
         for part in turn["parts"]:
             kind = part["type"]
             if kind in passed:
-                if kind == "thinking":
-                    passed[kind] += part.get("offset", 0)
                 yield from self._retell_text(kind, part["text"], passed)
             elif kind == "tool":
                 self._tools[part["tool_id"]] = part
@@ -324,11 +345,17 @@ class Narrator:
         self._tools, self._told_tools, self._told_others, self._plan = {}, set(), 0, []
         self._proposed = {}
         self._told_context = False
+        self._waits, self._began = "", False
         if turn not in self._visible:
             self._visible.append(turn)
         # What an agent begins by itself nobody has asked for.
         yield Line(message.get("text", "").rstrip(), "note" if message.get("origin") == "agent" else "user")
         yield Began(turn, message.get("message_id", ""), agent, started_at)
+
+    def _start(self) -> Iterator[Piece]:
+        waited, self._waits, self._began = self._waits, "", True
+        if waited:
+            yield Starts()
 
     def _tell_context(self, turn: Json) -> Iterator[Piece]:
         """What the agent is given besides the message, and why."""
@@ -375,4 +402,15 @@ class Narrator:
         if turn not in self._finished:
             self._finished.add(turn)
             yield Busy(())
-            yield Finished(turn, stop_reason, duration_ms)
+            self._waits = ""
+            yield Finished(turn, stop_reason, duration_ms, self._began or turn != self._turn)
+
+
+def _before_the_parts(snapshot: Json) -> dict[str, int]:
+    """How much came before the parts that a snapshot shows. Its text may begin before them."""
+    shown = sum(len(part["text"]) for part in snapshot["parts"] if part["type"] == "text")
+    return {
+        "text": snapshot["text_offset"] + len(snapshot["text"]) - shown,
+        "thinking": snapshot.get("thinking_offset", 0),
+        "notices": snapshot.get("notices_offset", 0),
+    }

@@ -143,6 +143,7 @@ _STYLES = {
     "waiting for you": "yellow",
     "asks you": "yellow",
     "working": "cyan",
+    "waiting": "dim",
     "failed": "red",
     "problem": "red",
     "warning": "yellow",
@@ -191,6 +192,8 @@ def condition(session: dict[str, Any]) -> str:
     """The state that a person cares about."""
     if session.get("pending_prompts"):
         return "waiting for you"
+    if session["state"] == "accepted":
+        return "waiting"
     if session["state"] == "processing":
         return "working"
     return str(session["status"]) if session["state"] == "ended" else "idle"

@@ -30,7 +30,9 @@ from perdure.surfaces.cli.narration import (
     Line,
     Piece,
     Said,
+    Starts,
     Thought,
+    Waits,
 )
 from perdure.surfaces.cli.output import duration, safe
 from perdure.surfaces.cli.prompts import choices
@@ -100,6 +102,10 @@ class Painter:
         finished = self.finish()
         if isinstance(piece, Line):
             return finished + self._line(MARKS[piece.tone] + safe(piece.text), TONES[piece.tone])
+        if isinstance(piece, Waits):
+            return finished + self._line(safe(piece.why), TONES["note"])
+        if isinstance(piece, Starts):
+            return finished + self._line(wording.BEGINS, TONES["note"])
         if isinstance(piece, Details):
             return finished + self._details(piece)
         if isinstance(piece, Asked):
@@ -113,7 +119,7 @@ class Painter:
         if isinstance(piece, Finished):
             words = (
                 CHAT_STOPS.get(piece.stop_reason)
-                or wording.finished(piece.stop_reason)
+                or wording.finished(piece.stop_reason, began=piece.began)
                 or f"Turn {piece.turn}, {duration(piece.duration_ms)}"
             )
             return (

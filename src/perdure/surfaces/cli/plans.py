@@ -41,7 +41,6 @@ CLOCKS = {
     ("lifetime", "suspend"): "its process is suspended: it reaches its lifetime; the next message starts it again",
     ("lifetime", "end"): "the session ends: it reaches its lifetime",
     ("usage_limit", "continue"): "the session continues: the usage limit resets",
-    ("slot", "continue"): "the session continues, as soon as a slot is free",
 }
 
 

@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn, say_interrupted
+from perdure.surfaces.cli.messages import (
+    SEND_PATIENCE_S,
+    STAYS_ACCEPTED,
+    follow_turn,
+    say_interrupted,
+    say_what_it_waits_for,
+    when_full_option,
+)
 from perdure.surfaces.cli.output import print_json
 from perdure.surfaces.cli.places import Wish, choose, placing
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
@@ -37,6 +44,7 @@ from perdure.surfaces.client import Client, new_message_id
     expose_value=False,
     help="No effect: a run always starts without context.",
 )
+@when_full_option
 @click.option("--message-id", help="The same id again is the same run, and is done once.")
 @reaching
 def run_command(
@@ -64,15 +72,18 @@ def run_command(
         begun = client.begin_run(text, **fields)
         if not reach.as_json:
             return follow_turn(client, begun, answerable=False)
-        return _wait(client, text, fields, str(begun["session_id"]))
+        return _wait(client, text, fields, begun)
 
 
-def _wait(client: Client, text: str, fields: dict[str, Any], session_id: str) -> int:
+def _wait(client: Client, text: str, fields: dict[str, Any], begun: dict[str, Any]) -> int:
     """The same message is the same run, so this waits for the one that was begun."""
+    say_what_it_waits_for(begun)
     try:
         run = client.run(text, **fields)
     except KeyboardInterrupt:
-        say_interrupted(session_id, "The run continues")
+        session_id = str(begun["session_id"])
+        is_waiting = client.session(session_id)["state"] == "accepted"
+        say_interrupted(session_id, STAYS_ACCEPTED if is_waiting else "The run continues")
         raise
     print_json(run)
     return 0 if run["stop_reason"] == "end_turn" else 1

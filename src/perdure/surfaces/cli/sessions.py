@@ -20,7 +20,7 @@ SHORTEST_TITLE_CHARS = 12
 AGENT_CHARS = 12
 SHORT_ID_CHARS = 10
 _SHORT_STATES = {"waiting for you": "asks you"}
-STATES = ("processing", "idle", "ended")
+STATES = ("accepted", "processing", "idle", "ended")
 STATUSES = ("running", "completed", "stopped", "timed-out", "failed")
 SHOWN_FIELDS = ("agent", "project", "workdir", "model", "mode", "native_session_id", "pid", "parent", "error")
 
@@ -155,7 +155,7 @@ def _show(shown: Json, why: Json, prompts: list[Json], full: bool) -> None:
         [
             str(turn["turn"]),
             turn["agent"],
-            turn["stop_reason"] or "running",
+            turn["stop_reason"] or ("waiting" if turn["context"] is None else "running"),
             duration(turn["duration_ms"]) if turn["stop_reason"] else "",
             turn["context"] or "",
             _told(turn),
@@ -202,7 +202,8 @@ def abort_command(reach: Reach, session: str) -> None:
     if reach.as_json:
         print_json(answer)
     else:
-        click.echo("Interrupting the turn. What was said so far is kept.")
+        begun = answer["state"] != "idle"
+        click.echo("Interrupting the turn. What was said so far is kept." if begun else "Cancelled before it began.")
 
 
 @click.command()

@@ -15,6 +15,7 @@ Json = dict[str, Any]
 FOLLOWED = (
     "snapshot",
     "session_created",
+    "waiting_to_begin",
     "turn_start",
     "turn_end",
     "agent_attached",
@@ -36,6 +37,8 @@ class Situation:
     def __init__(self) -> None:
         self.agent = self.workdir = ""
         self.is_ended = False
+        self.waits_for = ""
+        """The code of what the accepted message waits for."""
         self.model: str | None = None
         self.mode: str | None = None
         self._options: list[Json] | None = None
@@ -58,6 +61,7 @@ class Situation:
     def _on_snapshot(self, data: Json) -> None:
         session = data["session"]
         self._on_session_created(data)
+        self.waits_for = (session.get("waits_for") or {}).get("code", "")
         self.queue = list(data["queue"])
         self._cost_usd, self._turn_cost_usd = (session.get("usage") or {}).get("cost_usd"), None
         turns = session.get("turns") or []
@@ -76,7 +80,11 @@ class Situation:
         self._options = session.get("config_options")
         self.commands = session.get("commands") or None
 
+    def _on_waiting_to_begin(self, data: Json) -> None:
+        self.waits_for = data["code"]
+
     def _on_turn_start(self, data: Json) -> None:
+        self.waits_for = ""
         if data["agent"] != self.agent:
             self.agent, self.model, self.mode, self.commands = data["agent"], None, None, None
             self._options = None
@@ -84,6 +92,7 @@ class Situation:
         self._turn_cost_usd = None
 
     def _on_turn_end(self, data: Json) -> None:
+        self.waits_for = ""
         self._use(data.get("usage") or {})
         self._cost_usd, self._turn_cost_usd = self.cost_usd, None
 
@@ -118,7 +127,7 @@ class Situation:
         self.queue = [one for one in self.queue if one["message_id"] != data["message_id"]]
 
     def _on_session_end(self, data: Json) -> None:
-        self.is_ended, self.queue = True, []
+        self.is_ended, self.queue, self.waits_for = True, [], ""
 
     def _on_queued_message_edited(self, data: Json) -> None:
         for one in self.queue:
@@ -172,6 +181,10 @@ def doing_now(
     name = name if agent else ""
     if is_asking:
         return [f"Waiting for you{name}", "Waiting for you"]
+    if situation.waits_for:
+        what = "Waiting for a slot" if situation.waits_for == "slots_full" else "Waiting to begin"
+        stop = "Esc takes it back" if situation.queue else "Esc cancels"
+        return [f"{what}{name}, {stop}", what]
     if working_s is not None:
         spent = duration(working_s // 1 * 1000).replace(".0", "")
         stop = "Esc takes it back" if situation.queue else "Esc interrupts"
@@ -191,12 +204,14 @@ def lost_line(lost_s: float, columns: int) -> str:
     return next((way for way in ways if len(way) < columns), ways[-1][: max(0, columns - 1)])
 
 
-def farewell(session_id: str | None, is_working: bool, queued: int) -> str:
+def farewell(session_id: str | None, is_working: bool, queued: int, *, is_waiting: bool = False) -> str:
     """What is left to know when the chat is left, and how to come back."""
     if session_id is None:
         return ""
     waits = f" {queued} queued message{'s are' if queued > 1 else ' is'} sent after this turn." if queued else ""
     goes_on = f"The agent continues.{waits}\n" if is_working else ""
+    if is_waiting:
+        goes_on = f"The message stays accepted: its turn begins when a slot is free.{waits}\n"
     return f"{goes_on}To come back: {to_copy(f'chat {session_id}')}\n"
 
 

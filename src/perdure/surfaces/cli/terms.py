@@ -35,10 +35,10 @@ UNAUTHORIZED = (
     "file `token` of the data directory."
 )
 NOT_OURS = "What answers there is not a Perdure server. Check --url, and what is between here and the server."
-BUSY = "A turn is running. Wait for its end, or interrupt it with `perdure abort SESSION`."
+RUNNING, ACCEPTED = "A turn is running.", "A message waits to begin."
+BUSY = "Wait for its end, or interrupt it with `perdure abort SESSION`."
 BUSY_SENDING = (
-    "A turn is running. Send with --queue to wait for its end or with --interrupt to stop it, or end it with "
-    "`perdure abort SESSION`."
+    "Send with --queue to wait for its end or with --interrupt to stop it, or end it with `perdure abort SESSION`."
 )
 
 _COMMAND = re.compile(r"(?<![\w./-])(?<!run )perdure(?= -{0,2}[a-z])")
@@ -67,10 +67,11 @@ def refusal(problem: Problem) -> str:
     """What the server refused, in this command's own words, and the code to search for."""
     command = _running()
     sends = command is not None and any(parameter.name == "when_busy" for parameter in command.params)
+    what = ACCEPTED if problem.facts.get("state") == "accepted" else RUNNING
     sentences = {
         "unauthorized": UNAUTHORIZED,
         "unknown": NOT_OURS,
-        "turn_active": BUSY_SENDING if sends else BUSY,
+        "turn_active": f"{what} {BUSY_SENDING if sends else BUSY}",
     }
     return f"{reworded(problem, sentences, option_of)} ({problem.code})"
 

@@ -21,6 +21,7 @@ STOPS = {
     "max_turns": "The agent reached its limit of steps. Send a message to go on.",
     "refusal": "The agent refused to go on.",
 }
+BEGINS = "The turn begins."
 _DEEDS = {"edit": "Edited ", "execute": "Ran ", "read": "Read "}
 _FAILED_DEEDS = {"edit": "Failed to edit "}
 _PLAN_MARKS = {"completed": "[x]", "in_progress": "[~]"}
@@ -166,5 +167,7 @@ def context_fallback(data: Json) -> str:
     return f"The agent's own session could not be used, it was given the transcript: {data['reason']}"
 
 
-def finished(stop_reason: str) -> str:
+def finished(stop_reason: str, *, began: bool = True) -> str:
+    if stop_reason == "cancelled" and not began:
+        return "Cancelled before it began."
     return STOPS.get(stop_reason, "")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from perdure.core.clock import stamp
-from perdure.core.errors import UNREADABLE, Refused
+from perdure.core.errors import UNREADABLE, Refused, StoreError
 from perdure.runtime.verbs.sessions import Store
 from perdure.surfaces.http.head import Head
 
@@ -29,6 +29,8 @@ CODE_LIFETIME_S = 600
 CODES_AT_ONCE = 100
 TICKET_LIFETIME_S = 30
 TICKETS_AT_ONCE = 1_000
+LOGINS_MAX = 1_000
+"""Browsers that are signed in at once. Beyond it the one that signed in first is signed out."""
 LOGIN_ID_CHARS = 16
 LOGIN = "perdure.login"
 """Where a request's scope names the sign-in by which it came, or has None if it came with the token."""
@@ -120,7 +122,8 @@ class Access:
         """A code that signs one browser in, once, soon."""
         self._codes = self._good(self._codes)
         if len(self._codes) >= CODES_AT_ONCE:
-            raise Refused("rate_limited", "Too many sign-in links are open. Use one of them, or wait ten minutes.")
+            words = "Too many sign-in links are open. Use one of them, or wait ten minutes."
+            raise Refused("rate_limited", words, retry_after_s=CODE_LIFETIME_S)
         code = secrets.token_urlsafe(24)
         self._codes[code] = Pass(self._clock() + CODE_LIFETIME_S, maker)
         return code
@@ -146,7 +149,18 @@ class Access:
             await self._store.put_document("login", key, None)
             raise Refused("unauthorized", USED)
         self._logins[key] = login
+        await self._drop_oldest()
         return cookie, page_key
+
+    async def _drop_oldest(self) -> None:
+        """Forget sign-ins that are over, and the oldest beyond the limit. What the store does not take now is tried
+        again with the next sign-in."""
+        oldest = sorted(self._logins, key=lambda key: self._logins[key].until)
+        beyond = len(oldest) - LOGINS_MAX
+        for number, key in enumerate(oldest):
+            if number < beyond or not self.is_signed_in(key):
+                with contextlib.suppress(StoreError):
+                    await self._drop(key)
 
     def logins(self, mine: str | None) -> list[dict[str, Any]]:
         """Browsers that are signed in, under names that can't be used to sign in."""
@@ -181,7 +195,8 @@ class Access:
         """A ticket that opens this path once, soon: for what can't send a header (a download, an EventSource)."""
         self._tickets = self._good(self._tickets)
         if len(self._tickets) >= TICKETS_AT_ONCE:
-            raise Refused("rate_limited", f"Too many tickets are open. Wait {TICKET_LIFETIME_S} seconds.")
+            words = f"Too many tickets are open. Wait {TICKET_LIFETIME_S} seconds."
+            raise Refused("rate_limited", words, retry_after_s=TICKET_LIFETIME_S)
         ticket = secrets.token_urlsafe(24)
         self._tickets[ticket] = Pass(self._clock() + TICKET_LIFETIME_S, maker, path)
         return ticket

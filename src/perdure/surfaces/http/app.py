@@ -57,9 +57,9 @@ def make_app(sessions: Sessions, hub: Hub, access: Access, hosts: set[str], orig
     app.state.access = access
     access.on_signed_out = hub.signed_out
     hub.is_signed_in = access.is_signed_in
-    app.state.behind_proxy = sessions.host.settings.behind_proxy
-    app.state.max_message_bytes = sessions.host.settings.max_message_bytes
-    app.state.max_attachment_bytes = sessions.host.settings.max_attachment_bytes
+    app.state.behind_proxy = sessions.facts.settings.behind_proxy
+    app.state.max_message_bytes = sessions.facts.settings.max_message_bytes
+    app.state.max_attachment_bytes = sessions.facts.settings.max_attachment_bytes
     open_paths = OPEN_PATHS | set(page.paths())
     admitting = Admitting(app, lambda path: path in open_paths or page.is_view(path))
 

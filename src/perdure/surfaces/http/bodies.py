@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field, to_builtins
 from perdure import config
 from perdure.core.errors import Refused
 from perdure.core.permissions import Rule
+from perdure.runtime.verbs.sessions import WhenFull
 
 IN_THE_FILE = "only perdure.toml can set it, for a project that is named there"
 OF_RULES = "rules are set for a project, or for a single run (POST /api/run)"
@@ -80,6 +81,8 @@ class MessageBody(Struct, kw_only=True):
     fresh: bool | UnsetType = UNSET
     force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
     when_busy: Literal["reject", "queue", "interrupt"] = "reject"
+    when_full: WhenFull = "wait"
+    """With no free slot: accept the message and begin its turn later, or refuse it (409 `slots_full`)."""
     attachments: Annotated[list[Attachment], Meta(max_length=50)] = []
 
 
@@ -115,7 +118,7 @@ class RewindBody(Struct, kw_only=True):
 
 
 class RetryBody(Struct, kw_only=True):
-    """The turn to be tried again, with its own text and agent or with others. That is always fresh."""
+    """The turn to run again, with its own text and agent or with others. Its context is always restarted."""
 
     turn: TurnNumber
     text: SaidText | None = None
@@ -124,6 +127,7 @@ class RetryBody(Struct, kw_only=True):
     force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
     message_id: MessageId | None = None
     revision: Revision | None = None
+    when_full: WhenFull = "wait"
 
 
 class ForkBody(Struct, kw_only=True):
@@ -154,6 +158,8 @@ class SessionBody(Struct, kw_only=True):
     kickoff: bool = False
     """Make the first message from the project's template, with `message` in its place."""
     message_id: MessageId | None = None
+    when_full: WhenFull = "wait"
+    """Of the first message."""
     model: Name | None = None
     mode: Name | None = None
     labels: Labels = []
@@ -192,7 +198,7 @@ class ImportBody(Struct, kw_only=True):
     parent: Name | None = None
     """The session that started it. It need not be here, or not yet."""
     status: Literal["running", "completed", "stopped", "timed-out", "failed"] = "running"
-    state: Literal["processing", "idle", "ended"] = "idle"
+    state: Literal["accepted", "processing", "idle", "ended"] = "idle"
     ended_at: str | None = None
     error: Annotated[str, Meta(max_length=10_000)] | None = None
 

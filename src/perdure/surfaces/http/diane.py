@@ -43,7 +43,7 @@ async def diane_start(request: Request) -> Response:
     opening = Opening(agent=agent, workdir=body.workdir or None, title=body.title, parent=body.parent, warm=True)
     journal, _ = await sessions.create(opening)
     session_id = journal.state.id
-    if not await while_connected(request, warmed_up(sessions.host, journal)):
+    if not await while_connected(request, warmed_up(journal, sessions.facts.settings.start_timeout_s)):
         reason = journal.state.error or "It ended before its session was open."
         await sessions.end(session_id, "completed", "start_failed")
         raise Refused("agent_unavailable", f"Agent {opening.agent!r} could not be started. {reason}")
@@ -54,7 +54,7 @@ def _shown(sessions: Sessions, session: dict[str, Any]) -> shapes.DianeSession:
     """A session whose agent has not run in it yet offers what that agent offered elsewhere."""
     known = sessions.agents.public(session["agent"]) if session["agent"] in sessions.agents.names() else {}
     offered = {name: session[name] or known.get(name) for name in ("models", "modes")}
-    return shapes.shown({**session, **offered}, sessions.log.now())
+    return shapes.shown({**session, **offered}, sessions.now())
 
 
 async def diane_list(request: Request) -> Response:
@@ -79,7 +79,7 @@ async def _listed(request: Request, agent: str | None) -> list[shapes.DianeListe
     # The store knows which have ended; the rest of a status depends on the time.
     state, kept = ("ended", None) if wanted == "closed" else (None, "running")
     workdir = request.query_params.get("workdir")
-    now_s = sessions.log.now()
+    now_s = sessions.now()
     found: list[shapes.DianeListed] = []
     cursor: str | None = None
     while len(found) < limit:
@@ -103,9 +103,11 @@ async def diane_prompt(request: Request) -> ASGIApp:
     sessions = verbs(request)
     session_id = (await _mine(request))["id"]
     fresh = bodies.wants_fresh(body.fresh, body.force_fresh_session)
-    accepted = await sessions.send(session_id, Outgoing(text=body.prompt, fresh=fresh))
+    # Diane knows no message that waits: with no free slot the prompt is refused.
+    prompt = Outgoing(text=body.prompt, fresh=fresh, when_full="refuse")
+    accepted = await sessions.send(session_id, prompt)
     if streams:
-        journal = await sessions.log.open(session_id)
+        journal = await sessions.journal(session_id)
         return EventStream(PromptViewer(request.app.state.hub, sessions, journal, accepted))
     return reply(shown_run(await while_connected(request, collect(sessions, accepted))))
 
@@ -119,7 +121,7 @@ async def diane_cancel(request: Request) -> Response:
     except Refused as refusal:
         if refusal.code not in ("no_turn_active", "session_ended"):
             raise
-        return reply(shapes.DianeStatus(status=shapes.status_of(session, sessions.log.now())))
+        return reply(shapes.DianeStatus(status=shapes.status_of(session, sessions.now())))
     return reply(shapes.DianeStatus(status="cancelled"))
 
 

@@ -15,6 +15,8 @@ from perdure.surfaces.http import bodies
 Status = Literal["active", "idle", "disconnected", "closed"]
 STATUSES: tuple[Status, ...] = ("active", "idle", "disconnected", "closed")
 IDLE_AFTER_S = 300
+BUSY = ("accepted", "processing")
+"""Another surface may leave a message that waits for a slot: Diane has one word for that and for a running turn."""
 
 
 class DianeSessionBody(Struct, kw_only=True):
@@ -78,7 +80,7 @@ def status_of(session: dict[str, Any], now_s: float) -> Status:
     """In Diane's words. A session whose process is about to be started for a turn is as good as alive."""
     if session["state"] == "ended":
         return "closed"
-    if session["state"] == "processing":
+    if session["state"] in BUSY:
         return "active"
     if session["attached"] != "live":
         return "disconnected"
@@ -86,7 +88,7 @@ def status_of(session: dict[str, Any], now_s: float) -> Status:
 
 
 def _listed(session: dict[str, Any], now_s: float) -> dict[str, Any]:
-    running = 1 if session["state"] == "processing" else 0
+    running = 1 if session["state"] in BUSY else 0
     return {
         "session_id": session["id"],
         "agent_name": session["agent"],

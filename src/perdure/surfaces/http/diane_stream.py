@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.runtime.log.log import Journal
+from perdure.runtime.log.journal import Journal
 from perdure.runtime.verbs.sessions import Sessions
 from perdure.surfaces.http.viewers import Hub, Viewer
 
@@ -69,11 +69,15 @@ class PromptViewer(Viewer):
         self._accepted = accepted
         self._cursor: int = accepted["seq"] - 1
 
+    @property
+    def position(self) -> int:
+        return self._cursor
+
     def attach(self) -> None:
-        self._journal.viewers.add(self)
+        self._journal.followers.add(self)
 
     def detach(self) -> None:
-        self._journal.viewers.discard(self)
+        self._journal.followers.discard(self)
 
     def wake(self) -> None:
         if self._paused or self._busy or self._pipe is None:

@@ -13,7 +13,7 @@ POSITION = "The id of the last event that was seen. The Last-Event-ID header win
 
 # What the document says of values in a query.
 ABSOLUTE = {"pattern": r"^/[^\u0000]*$"}
-STATE = {"enum": ["processing", "idle", "ended"]}
+STATE = {"enum": ["accepted", "processing", "idle", "ended"]}
 STATUS = {"enum": ["running", "completed", "stopped", "timed-out", "failed"]}
 AT_POSITION = {"pattern": r"^[0-9]{1,15}(-[0-9]{1,9})?$"}
 AT_POSITIONS = {"pattern": r"^[0-9]{1,15}(\.[0-9]{1,15})*(-[0-9]{1,9})?$"}

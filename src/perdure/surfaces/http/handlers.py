@@ -30,7 +30,7 @@ def verbs(request: Request) -> Sessions:
 
 
 async def health(request: Request) -> Response:
-    return reply({"status": "ok", "version": __version__, "damaged": len(verbs(request).log.quarantine.all())})
+    return reply({"status": "ok", "version": __version__, "damaged": len(verbs(request).damaged())})
 
 
 # Agents and projects ----------------------------------------------------------------------------------------------
@@ -117,6 +117,7 @@ def _outgoing(body: bodies.MessageBody) -> Outgoing:
         agent=body.agent,
         fresh=bodies.wants_fresh(body.fresh, body.force_fresh_session),
         when_busy=body.when_busy,
+        when_full=body.when_full,
         attachments=tuple(body.attachments),
     )
 
@@ -127,7 +128,7 @@ async def create_session(request: Request) -> Response:
     if body.kickoff:
         text = asked_message(verbs(request), body.project, body.title, body.message)
     if text is not None:
-        message = Outgoing(text=text, message_id=body.message_id)
+        message = Outgoing(text=text, message_id=body.message_id, when_full=body.when_full)
     journal, _ = await verbs(request).create(_opening(body), message)
     return reply(await verbs(request).get(journal.state.id), 201)
 

@@ -40,6 +40,7 @@ async def retry(request: Request) -> Response:
         agent=body.agent,
         message_id=body.message_id,
         revision=body.revision,
+        when_full=body.when_full,
     )
     return reply(answer, 202)
 
@@ -72,11 +73,10 @@ async def plan(request: Request) -> Response:
 async def get_attachment(request: Request) -> Response:
     """A file that came with a message. A picture is shown; anything else is saved and never run as a page."""
     session_id, file = request.path_params["session_id"], request.path_params["file"]
-    await verbs(request).log.open(session_id)
-    path = verbs(request).host.enclosures.find(session_id, file)
+    path, is_picture = await verbs(request).attachment(session_id, file)
     kind = mimetypes.guess_type(path.name)[0]
     headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox; default-src 'none'"}
-    if kind in verbs(request).host.enclosures.pictures:
+    if is_picture:
         return FileResponse(path, media_type=kind, headers=headers)
     return FileResponse(path, media_type="application/octet-stream", filename=path.name[9:], headers=headers)
 

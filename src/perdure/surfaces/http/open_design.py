@@ -14,7 +14,7 @@ from starlette.responses import Response
 from perdure.core import commands as cmd
 from perdure.core.errors import Refused
 from perdure.core.view import public_prompt, public_turn
-from perdure.runtime.log.log import Journal
+from perdure.runtime.log.journal import Journal
 from perdure.surfaces.http import shapes
 from perdure.surfaces.http.endpoint import Endpoint
 from perdure.surfaces.http.handlers import verbs
@@ -57,11 +57,11 @@ async def _run(request: Request) -> tuple[Journal, dict[str, Any]]:
         raise unknown
     if not await sessions.exists(session_id):
         raise unknown
-    journal = await sessions.log.open(session_id)
+    journal = await sessions.journal(session_id)
     current = journal.state.turn
     if current is not None and current.run_id == run_id:
         return journal, public_turn(current)
-    for row in await sessions.log.store.read_turns(session_id, from_turn=int(number), hidden=True):
+    for row in await sessions.turns(session_id, from_turn=int(number), hidden=True):
         turn: dict[str, Any] = msgspec.json.decode(row.public)
         if turn["run_id"] == run_id:
             return journal, turn
@@ -79,7 +79,7 @@ async def get_run(request: Request) -> Response:
         **turn,
         "session_id": journal.state.id,
         "status": "running" if reason is None else STATUS_OF_STOP_REASON.get(reason, "completed"),
-        "sessionResumed": turn["context"] != "fresh",
+        "sessionResumed": turn["context"] in ("live", "resumed"),
         "pending_prompts": _prompts(journal, turn),
     }
     return reply(shown)

@@ -43,7 +43,7 @@ class PageFile(NamedTuple):
     etag: str
 
 
-@cache
+@cache  # of the files of the page, which are few
 def load(name: str) -> PageFile:
     content = files("perdure.web").joinpath(FOLDER, name).read_bytes()
     etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'

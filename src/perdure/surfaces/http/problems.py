@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from perdure.core.errors import STATUS_OF_CODE, Refused, StoreDamaged, StoreFull
+from perdure.core.errors import STATUS_OF_CODE, Refused, StoreBusy, StoreDamaged, StoreFull
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,10 @@ TITLES = {
     "damaged": "What is stored is damaged",
     "internal": "Perdure failed",
 }
+
+
+STORE_BUSY_RETRY_S = 1
+"""How long a client should wait when too much waits to be written."""
 
 
 def problem(code: str, detail: str, status: int | None = None, **facts: Any) -> Response:
@@ -63,6 +67,9 @@ def on_refused(_: Request, error: Exception) -> Response:
 
 def on_store_error(_: Request, error: Exception) -> Response:
     """The store did not keep a fact. That is no bug of ours: it may do so in a moment, or when there is room."""
+    if isinstance(error, StoreBusy):
+        words = "The server has more to store than its disk takes now. Try again in a moment; this was not taken."
+        return refused(Refused("unavailable", words, retry_after_s=STORE_BUSY_RETRY_S))
     if isinstance(error, StoreFull):
         return problem("unavailable", "The disk is full. Make room and try again; this was not taken.")
     if isinstance(error, StoreDamaged):

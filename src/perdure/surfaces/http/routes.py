@@ -29,7 +29,7 @@ __all__ = ["ENDPOINTS", "POSITION", "Endpoint"]
 LIST_QUERY: dict[str, tuple[Any, ...]] = {
     "project": (str, "Only sessions of this project."),
     "agent": (str, "Only sessions of this agent."),
-    "state": (str, "Only sessions in this state: idle, processing, ended.", STATE),
+    "state": (str, "Only sessions in this state: idle, accepted, processing, ended.", STATE),
     "status": (str, "Only sessions with this status: running, completed, stopped, timed-out, failed.", STATUS),
     "label": (str, "Only sessions with this label."),
     "workdir": (str, "Only sessions in this working directory.", ABSOLUTE),

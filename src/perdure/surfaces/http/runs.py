@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from perdure.config import Seconds
 from perdure.core.permissions import Rule
-from perdure.runtime.verbs.sessions import Opening, Outgoing
+from perdure.runtime.verbs.sessions import Opening, Outgoing, WhenFull
 from perdure.surfaces.collecting import Collected, collect
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http.handlers import create_once, verbs
@@ -41,6 +41,7 @@ class RunBody(Struct, kw_only=True):
     timeout_s: Seconds | None = None
     permissions: Annotated[list[Rule], Meta(max_length=1_000)] = []
     message_id: bodies.MessageId | None = None
+    when_full: WhenFull = "wait"
 
 
 class RunPart(Struct, kw_only=True):
@@ -117,7 +118,7 @@ async def run(request: Request) -> Response:
     """Start, one prompt, collect, close. A message_id makes it repeatable: the same run is waited for again."""
     body = await body_of(request, RunBody)
     waits = flag(request, "wait") if "wait" in request.query_params else True
-    message = Outgoing(text=body.text, message_id=body.message_id)
+    message = Outgoing(text=body.text, message_id=body.message_id, when_full=body.when_full)
     if body.message_id is None:
         _, accepted = await verbs(request).create(_opening(body), message)
     else:

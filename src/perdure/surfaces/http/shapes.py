@@ -89,7 +89,8 @@ class Turn(Struct, kw_only=True):
     error: str | None
     usage: dict[str, Any] | None
     cost_usd: float | None
-    context: Literal["live", "resumed", "fresh"]
+    context: Literal["live", "resumed", "fresh"] | None
+    """Null until the turn begins."""
     context_reason: str
     input_bytes: int | None
     model: str | None
@@ -97,6 +98,13 @@ class Turn(Struct, kw_only=True):
     replayed: int
     digested: int
     left_out: int
+
+
+class WaitsFor(Struct, kw_only=True):
+    """Why an accepted message has not begun yet: a code for programs, a sentence for people."""
+
+    code: str
+    message: str
 
 
 class ListedSession(Struct, kw_only=True):
@@ -108,7 +116,7 @@ class ListedSession(Struct, kw_only=True):
     workdir: str
     labels: list[str]
     archived: bool
-    state: Literal["processing", "idle", "ended"]
+    state: Literal["accepted", "processing", "idle", "ended"]
     status: Literal["running", "completed", "stopped", "timed-out", "failed"]
     attached: Literal["live", "suspended", "ended"]
     created_at: str
@@ -139,6 +147,8 @@ class ListedSession(Struct, kw_only=True):
     pending_prompts: int
     waiting_until: str | None
     waiting_reason: str | None
+    waits_for: WaitsFor | None
+    """What its accepted message waits for."""
     usage: dict[str, Any]
 
 
@@ -168,6 +178,8 @@ class Accepted(Struct, kw_only=True):
     run_id: str | None
     turn: int | None
     state: str
+    """`processing`: the turn has begun, or the message is queued behind one. `accepted`: it begins later."""
+    waits_for: WaitsFor | None
     seq: int
 
 
@@ -284,6 +296,7 @@ class Explanation(Struct, kw_only=True):
     open_tools: list[str]
     prompts: list[Prompt]
     queue_length: int
+    waits_for: WaitsFor | None
     next_timer: dict[str, Any] | None
     timers: list[dict[str, Any]]
 
@@ -307,6 +320,9 @@ class ServerSessions(Struct, kw_only=True):
     attached: int
     working: int
     waiting: int
+    """How many wait for a person."""
+    accepted: int
+    """How many have a message whose turn has not begun."""
 
 
 class Damage(Struct, kw_only=True):

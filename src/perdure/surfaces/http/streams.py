@@ -19,6 +19,9 @@ async def session_events(request: Request) -> ASGIApp:
     position = None if text is None else single(text)
     if epoch not in (None, hub.log.epoch):
         position = None
+    if position is not None and position > journal.last_seq:
+        # Another node may be ahead of what was seen here.
+        await journal.catch_up()
     if position is not None and journal.state.phase == "ended" and position == journal.last_seq:
         return Response(status_code=204)
     return EventStream(SessionViewer(hub, journal, position))
@@ -30,8 +33,7 @@ async def many_events(request: Request) -> ASGIApp:
     if epoch not in (None, hub.log.epoch):
         text = None
     if flag(request, "all"):
-        newest = await hub.log.store.list_changes(-1, (), 1)
-        start = newest[-1][0] if newest else 0
+        start = await hub.feed.newest()
         given = single(text) if text is not None else start
         return EventStream(ChangesViewer(hub, min(given, start)))
     names = [name for name in request.query_params.get("sessions", "").split(",") if name]

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from perdure.core.errors import Refused
+from perdure.runtime.verbs.filters import check_choice
 from perdure.runtime.verbs.sessions import Opening, Outgoing, Query
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http import teamhq_shapes as shapes
@@ -22,7 +23,7 @@ from perdure.surfaces.http.takeover import EventStream
 from perdure.surfaces.http.teamhq_stream import TeamViewer
 from perdure.surfaces.http.viewers import Hub
 from perdure.surfaces.kickoff import made_message
-from perdure.surfaces.teamhq import metadata, started_at
+from perdure.surfaces.teamhq import metadata, started_at, state_of
 
 NOT_IDLE, STOPPED, NOT_RUNNING = "Session is not idle", "Session has been stopped", "Session is not running"
 NO_SESSION, NOT_ACTIVE = "Session not found", "Session not found or not active"
@@ -51,7 +52,7 @@ async def _mine(request: Request, words: str = NO_SESSION) -> dict[str, Any]:
 
 
 async def _shown(request: Request, session: dict[str, Any]) -> shapes.TeamSession:
-    rows = await verbs(request).log.store.read_turns(session["id"])
+    rows = await verbs(request).turns(session["id"])
     turns = [msgspec.json.decode(row.public) for row in rows]
     return msgspec.convert(metadata(session, turns), shapes.TeamSession)
 
@@ -59,7 +60,7 @@ async def _shown(request: Request, session: dict[str, Any]) -> shapes.TeamSessio
 def _refuse(request: Request, refusal: Refused) -> NoReturn:
     """The same refusal in TeamHQ's words."""
     if refusal.code == "slots_full" and refusal.facts["limit_of"] == "server":
-        limit = verbs(request).host.config.slots
+        limit = verbs(request).facts.config.slots
         raise Refused("rate_limited", f"Maximum concurrent sessions ({limit}) reached") from refusal
     words = {
         "slots_full": "A session is already running for this project",
@@ -85,7 +86,7 @@ async def teamhq_start(request: Request) -> Response:
         raise Refused("invalid", "Message is required: this project has no kickoff.")
     try:
         journal, _ = await sessions.create(
-            Opening(project=project, title=body.title, agent=body.agent), Outgoing(text=text)
+            Opening(project=project, title=body.title, agent=body.agent), Outgoing(text=text, when_full="refuse")
         )
     except Refused as refusal:
         _refuse(request, refusal)
@@ -97,13 +98,16 @@ async def teamhq_list(request: Request) -> Response:
     sessions = verbs(request)
     limit = whole_number(request, "limit", MAX_LIMIT, low=1, high=MAX_LIMIT)
     status, state = (request.query_params.get(name) for name in ("status", "state"))
+    check_choice("state", state, shapes.STATES)
     # All of them are sorted before the list is cut: the store knows them by when they were last used.
     found: list[dict[str, Any]] = []
     cursor: str | None = None
     while True:
-        query = Query(project=project, status=status, state=state, limit=PAGE_LIMIT, cursor=cursor)
+        # TeamHQ has one word for two of our states, so the state is compared in its words.
+        kept = None if state == "processing" else state
+        query = Query(project=project, status=status, state=kept, limit=PAGE_LIMIT, cursor=cursor)
         page, cursor = await sessions.search(query)
-        found += page
+        found += [session for session in page if state in (None, state_of(session))]
         if cursor is None:
             break
     found.sort(key=started_at, reverse=True)
@@ -138,7 +142,8 @@ async def teamhq_message(request: Request) -> Response:
     fresh = bodies.wants_fresh(body.fresh, body.force_fresh_session)
     session = await _mine(request, NOT_ACTIVE)
     try:
-        accepted = await verbs(request).send(session["id"], Outgoing(text=text, agent=body.agent, fresh=fresh))
+        outgoing = Outgoing(text=text, agent=body.agent, fresh=fresh, when_full="refuse")
+        accepted = await verbs(request).send(session["id"], outgoing)
     except Refused as refusal:
         _refuse(request, refusal)
     return reply(shapes.TeamAccepted(turn_number=accepted["turn"]), 202)

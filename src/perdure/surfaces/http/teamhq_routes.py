@@ -5,7 +5,7 @@ Above: routes.py, which has the rest. Below: the handlers in teamhq.py.
 
 from perdure.surfaces.http import teamhq
 from perdure.surfaces.http import teamhq_shapes as ts
-from perdure.surfaces.http.endpoint import AT_POSITION, MAX_LIMIT, STATE, STATUS, Endpoint, between
+from perdure.surfaces.http.endpoint import AT_POSITION, MAX_LIMIT, STATUS, Endpoint, between
 
 FIRST = "The number of the first event that is wanted: the id of the last one that was seen, plus 1. The header wins."
 T = "/api/projects/{project_id:path}/sessions"
@@ -27,7 +27,7 @@ TEAMHQ = [
         "TeamHQ: the sessions of a project, newest first",
         query={
             "status": (str, "Only sessions with this status: running, completed, stopped, timed-out, failed.", STATUS),
-            "state": (str, "Only sessions in this state: processing, idle, ended.", STATE),
+            "state": (str, "Only sessions in this state: processing, idle, ended.", {"enum": list(ts.STATES)}),
             "limit": (int, "How many at the most (1 to 1,000; 1,000 by default).", between(1, MAX_LIMIT)),
         },
         answers={200: ts.TeamSessions},

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from perdure.surfaces.http import bodies
 
 MESSAGE_MAX_CHARS = 100_000
+STATES = ("processing", "idle", "ended")
 
 
 TeamText = Annotated[str, Meta(extra_json_schema={**bodies.SAID, "maxLength": MESSAGE_MAX_CHARS})]

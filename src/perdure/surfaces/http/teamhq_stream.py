@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.core.events import DELTA_TYPES
 from perdure.core.view import public_session
-from perdure.runtime.log.log import Journal
+from perdure.runtime.log.journal import Journal
 from perdure.runtime.verbs.sessions import Sessions, Stored
 from perdure.surfaces.http.viewers import Hub, Viewer
 from perdure.surfaces.teamhq import Teller, number_of
@@ -37,11 +37,15 @@ class TeamViewer(Viewer):
         self._teller = Teller()
         self._knows_tools = self._cursor == 0
 
+    @property
+    def position(self) -> int:
+        return self._cursor
+
     def attach(self) -> None:
-        self._journal.viewers.add(self)
+        self._journal.followers.add(self)
 
     def detach(self) -> None:
-        self._journal.viewers.discard(self)
+        self._journal.followers.discard(self)
 
     def wake(self) -> None:
         if self._paused or self._busy or self._pipe is None:
@@ -71,10 +75,11 @@ class TeamViewer(Viewer):
     async def _learn_tools(self) -> None:
         """The names of the tools that a result after this position may be of. Those of the last turn are in memory."""
         self._knows_tools = True
-        if self._cursor >= self._journal.state.turn_after_seq:
+        if self._cursor >= self._journal.turn_after_seq and not self._journal.view.parts_offset:
             self._teller.tools = {key: tool["name"] for key, tool in self._journal.view.tools.items()}
             return
-        position = 0
+        after = self._journal.turn_after_seq
+        position = after if self._cursor >= after else 0
         while rows := await self._sessions.read(self._journal.state.id, position, READ_BATCH):
             for row in rows:
                 if row.seq > self._cursor:

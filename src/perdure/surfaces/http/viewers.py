@@ -8,13 +8,15 @@ When its transport is full it is left alone; if by then the tail no longer holds
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from perdure.core.errors import UNREADABLE, Refused, StoreError
-from perdure.runtime.log.log import Journal, Log
+from perdure.runtime.log.feed import STREAMED, Change, Feed
+from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +38,9 @@ class Pipe(Protocol):
 class Hub:
     """All viewers of this server: for the heartbeat, and to close them at the end."""
 
-    def __init__(self, log: Log, replay_limit: int, heartbeat_s: float) -> None:
+    def __init__(self, log: Log, feed: Feed, replay_limit: int, heartbeat_s: float) -> None:
         self.log = log
+        self.feed = feed
         self.replay_limit = replay_limit
         self._heartbeat_s = heartbeat_s
         self.viewers: set[Viewer] = set()
@@ -190,11 +193,15 @@ class SessionViewer(Viewer):
         self._journal = journal
         self._cursor = -1 if position is None or position > journal.last_seq else position
 
+    @property
+    def position(self) -> int:
+        return self._cursor
+
     def attach(self) -> None:
-        self._journal.viewers.add(self)
+        self._journal.followers.add(self)
 
     def detach(self) -> None:
-        self._journal.viewers.discard(self)
+        self._journal.followers.discard(self)
 
     def wake(self) -> None:
         if self._paused or self._busy or self._pipe is None:
@@ -228,7 +235,7 @@ class SessionViewer(Viewer):
         position, size = self._cursor, 0
         bound = max(LONG_REPLAY_BYTES, len((await journal.snapshot_frame())[1]))
         while not journal.holds(position):
-            rows = await self._hub.log.store.read(journal.state.id, position, limit=READ_BATCH, max_bytes=bound - size)
+            rows = await journal.read(position, READ_BATCH, bound - size)
             if not rows:
                 break
             for row in rows:
@@ -272,13 +279,18 @@ class ManyViewer(Viewer):
                 for position, journal in zip(positions, journals, strict=True)
             ]
 
+    @property
+    def position(self) -> int:
+        """It follows several journals, so it always says that there may be more."""
+        return -1
+
     def attach(self) -> None:
         for journal in self._journals:
-            journal.viewers.add(self)
+            journal.followers.add(self)
 
     def detach(self) -> None:
         for journal in self._journals:
-            journal.viewers.discard(self)
+            journal.followers.discard(self)
 
     def wake(self) -> None:
         if self._paused or self._busy or self._pipe is None:
@@ -310,66 +322,56 @@ class ManyViewer(Viewer):
         return f"id: {self._signature}.{cursor}{suffix}\n".encode() + frame[frame.index(b"\n") + 1 :]
 
 
-CHANGES = (
-    "session_created",
-    "turn_start",
-    "turn_end",
-    "waiting_for_input",
-    "pending_prompt",
-    "prompt_resolved",
-    "message_queued",
-    "queued_message_edited",
-    "message_unqueued",
-    "agent_attached",
-    "agent_detached",
-    "title",
-    "session_updated",
-    "waiting_until",
-    "error",
-    "session_end",
-)
-
-
 class ChangesViewer(Viewer):
-    """Watches the state of all sessions. Each wake-up reads the store: positions are those of the whole store."""
+    """Follows the state of all sessions. Its positions are those of the whole store."""
 
-    __slots__ = ("_again", "_cursor", "_erased")
+    __slots__ = ("_cursor", "_erased")
 
     def __init__(self, hub: Hub, position: int) -> None:
         super().__init__(hub)
         self._cursor = position
         self._erased = hub.log.erased.count
-        self._again = False
+
+    @property
+    def position(self) -> int:
+        return self._cursor
 
     def attach(self) -> None:
-        self._hub.log.change_watchers.add(self)
+        self._hub.feed.followers.add(self)
 
     def detach(self) -> None:
-        self._hub.log.change_watchers.discard(self)
+        self._hub.feed.followers.discard(self)
+
+    def begin(self, pipe: Pipe) -> None:
+        super().begin(pipe)
+        self._hub.feed.look()
 
     def wake(self) -> None:
-        self._again = True
-        if not (self._paused or self._busy or self._pipe is None):
-            self._again = False
-            self.catch_up(self._read())
-
-    def caught_up(self) -> None:
-        if self._again:
-            self.wake()
-
-    async def _read(self) -> None:
-        while rows := await self._hub.log.store.list_changes(self._cursor, CHANGES, READ_BATCH):
-            log = self._hub.log
-            for position, _, row in rows:
-                self._cursor = position
-                frame = log.stored_frame(row)
-                suffix = f"-{log.epoch}" if log.epoch else ""
-                self.write(f"id: {position}{suffix}\n".encode() + frame[frame.index(b"\n") + 1 :])
-            if self._paused:
-                self._again = True
-                return
+        if self._paused or self._busy or self._pipe is None:
+            return
+        changes = self._hub.feed.kept_after(self._cursor)
+        if changes is None:
+            self.catch_up(self._replay())
+            return
+        self._show(changes)
         erased, since = self._hub.log.erased, self._erased
         self._erased = erased.count
         for session_id in erased.since(since):
-            told = {"type": "session_erased", "session_id": session_id, "at": self._hub.log.stamp()}
-            self.write(b"event: session_erased\ndata: " + msgspec.json.encode(told) + b"\n\n")
+            gone = {"type": "session_erased", "session_id": session_id, "at": self._hub.log.stamp()}
+            self.write(b"event: session_erased\ndata: " + msgspec.json.encode(gone) + b"\n\n")
+
+    async def _replay(self) -> None:
+        """What is no longer in memory, some at a time: afterwards this viewer is woken and looks again."""
+        self._show(await self._hub.feed.after(self._cursor))
+
+    def _show(self, changes: Sequence[Change]) -> None:
+        """Write until the connection is full: the rest is read again when there is room."""
+        log = self._hub.log
+        suffix = f"-{log.epoch}" if log.epoch else ""
+        for position, _, event in changes:
+            if self._paused:
+                return
+            self._cursor = position
+            if event.type in STREAMED:
+                frame = log.stored_frame(event)
+                self.write(f"id: {position}{suffix}\n".encode() + frame[frame.index(b"\n") + 1 :])

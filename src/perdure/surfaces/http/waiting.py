@@ -11,6 +11,8 @@ from perdure.surfaces.http.viewers import Hub
 
 T = TypeVar("T")
 
+RETRY_AFTER_S = 5
+
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """What `work`, which only reads, comes to. The request's body must have been read."""
@@ -28,7 +30,8 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         for task in (waiting, leaving):
             task.cancel()
         await asyncio.gather(waiting, leaving, return_exceptions=True)
-    raise Refused("unavailable", "The server is stopping. What was begun goes on: look at the session when it is back.")
+    words = "The server is stopping. What was begun goes on: look at the session when it is back."
+    raise Refused("unavailable", words, retry_after_s=RETRY_AFTER_S)
 
 
 async def _left(request: Request) -> None:

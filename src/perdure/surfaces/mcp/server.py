@@ -101,9 +101,9 @@ class Delegate:
         # Made here, so that a repeat after a broken connection is the same message.
         message_id = _given(arguments.message_id) or new_message_id()
         agent, fresh = _given(arguments.agent), arguments.fresh is True
-        sent = await self._in_thread(
-            lambda: client.send(arguments.prompt, session_id, message_id=message_id, agent=agent, fresh=fresh)
-        )
+        # Never waits for a slot: the caller may be an agent whose own turn holds the last one, and would wait for ever.
+        how: dict[str, Any] = {"message_id": message_id, "agent": agent, "fresh": fresh, "when_full": "refuse"}
+        sent = await self._in_thread(lambda: client.send(arguments.prompt, session_id, **how))
         if sent["turn"] is None:
             raise Problem(409, "conflict", "This message_id is that of a queued message. Use a new one.", {})
         turn = Turn(client, sent, frozenset(self._known), self._lost_limit_s)
@@ -166,7 +166,7 @@ def _list(client: Client, arguments: tools.List) -> tools.Sessions:
             if wanted in (None, session.status):
                 yield session
 
-    states = ("ended",) if wanted == "closed" else ("processing", "idle")
+    states = ("ended",) if wanted == "closed" else ("accepted", "processing", "idle")
     sessions = [session for state in states for session in islice(found(state), LISTED_SESSIONS + 1)]
     sessions.sort(key=lambda session: session.last_active_at, reverse=True)
     return tools.Sessions(sessions=sessions[:LISTED_SESSIONS], more=len(sessions) > LISTED_SESSIONS)

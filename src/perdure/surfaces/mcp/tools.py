@@ -81,7 +81,7 @@ class Listed(DianeListed, kw_only=True):
     """`status`: active, idle (nothing for five minutes), disconnected (the agent's process comes back with the next
     prompt) or closed. `turn_count` counts finished turns."""
 
-    state: Literal["processing", "idle", "ended"]
+    state: Literal["accepted", "processing", "idle", "ended"]
     pending_prompts: int | UnsetType = UNSET
 
 

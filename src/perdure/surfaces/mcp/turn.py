@@ -85,7 +85,7 @@ class Turn:
         if event.type == "session_end":
             return True
         if event.type == "snapshot":
-            return event.turn != self.number or event.data["session"]["state"] != "processing"
+            return event.turn != self.number or event.data["session"]["state"] not in ("accepted", "processing")
         return event.type == "turn_end" and event.turn == self.number
 
     @staticmethod
@@ -102,7 +102,7 @@ class Turn:
         elif event.type == "tool_use":
             self._said = ""
             self._words = wording.running_tool(data)
-        elif event.type in ("system", "error"):
+        elif event.type in ("system", "error", "waiting_to_begin"):
             self._words = one_line(data["message"], WORDS_CHARS)
         elif event.type == "pending_prompt":
             self._words = "It waits for a person to answer."
