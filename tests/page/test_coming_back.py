@@ -1,12 +1,15 @@
 """Reload, a lost network, a killed server: the view is right again at once, and nothing is lost or doubled."""
 
+import json
 import re
 import time
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
+from perdure.core.imported import TAKEN
+from perdure.core.view import LIVE_PARTS
 from tests.harness import LiveServer, eventually, is_loaded
 from tests.page.person import Person
 
@@ -235,3 +238,36 @@ def test_lines_about_the_connection_and_the_page_cover_nothing_that_is_pressed(
     server.kill()
     expect(person.page.get_by_text("Reconnecting, last event")).to_be_visible()
     assert person.page.evaluate(COVERED, "Reconnecting, last event") == []
+
+
+def test_who_comes_to_a_very_long_turn_sees_its_end_and_can_load_its_beginning(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
+    pattern = server.create()
+    server.turn(pattern, "say words")
+    lines = server.http.get(f"/api/sessions/{pattern}/log").text.splitlines()
+    turn = [event for event in map(json.loads, lines) if event["type"] in TAKEN]
+    said = next(event for event in turn if event["type"] == "assistant_text")
+    steps = [{**said, "block": number, "delta": f"step{number}."} for number in range(2 * LIVE_PARTS + 1)]
+    at = turn.index(said)
+    others = [event for event in turn[at:] if event["type"] != "assistant_text"]
+    events = [*turn[:at], *steps, *others]
+    server.post("/api/import", {"id": "long", "created_at": turn[0]["at"], "events": events}, expect=201)
+    person = make_person(server)
+    person.open("long")
+    person.sees(f"step{2 * LIVE_PARTS}.")
+    person.scroll_back(300)
+    button = person.log.get_by_role("button", name=f"Show {LIVE_PARTS + 1:,} earlier steps")
+    first = person.log.get_by_text("step0.", exact=True)
+
+    def at_the_beginning(wanted: Locator) -> bool:
+        """Rows that are drawn on the way may be higher than was thought."""
+        person.log.focus()
+        person.page.keyboard.press("Home")
+        return wanted.is_visible()
+
+    eventually(lambda: at_the_beginning(button), "the line above the first step that is shown")
+    assert not first.is_visible()
+    button.click()
+    expect(button).to_have_count(0)
+    eventually(lambda: at_the_beginning(first), "the first step of all")

@@ -8,10 +8,11 @@ const NOW = Date.parse("2026-06-15T12:00:00Z");
 const session = (id: string, fields: Partial<Session> = {}): Session => ({ id, state: "idle", status: "running", pending_prompts: 0, error: null, parent: null, last_active_at: "2026-06-15T11:00:00Z", ...fields }) as Session;
 
 it("groups by what a person cares about, in this order", () => {
-  const all = [session("old", { last_active_at: "2026-01-01T00:00:00Z" }), session("today"), session("busy", { state: "processing" }), session("asks", { state: "processing", pending_prompts: 1 })];
+  const all = [session("old", { last_active_at: "2026-01-01T00:00:00Z" }), session("today"), session("next", { state: "accepted", waits_for: { code: "slots_full", message: "" } }), session("busy", { state: "processing" }), session("asks", { state: "processing", pending_prompts: 1 })];
   expect(grouped(tree(all), NOW).map((group) => [group.name, group.sessions.map((one) => one.id)])).toEqual([
     ["Waiting for you", ["asks"]],
     ["Working", ["busy"]],
+    ["Waiting to begin", ["next"]],
     ["Today", ["today"]],
     ["Older", ["old"]],
   ]);

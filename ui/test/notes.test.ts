@@ -52,6 +52,13 @@ describe("a notification", () => {
     expect(one.ever).toEqual(["The turn is done."]);
   });
 
+  it("does not come for a message that waits to begin, which nobody has to answer", async () => {
+    const one = tab();
+    for (const heard of [done(1), event("waiting_to_begin", { turn: 2, code: "slots_full", message: "" }), event("turn_end", { turn: 2, stop_reason: "cancelled" })]) one.notes.hear(heard);
+    await pass(600);
+    expect(one.ever).toEqual([]);
+  });
+
   it("does not come in a tab if another one is looked at", async () => {
     const hidden = tab();
     const looked = tab([hidden]);

@@ -3,13 +3,13 @@
 import { describe, expect, it } from "vitest";
 import { empty, type State, type Turn } from "../src/state/session";
 import { cameBefore, firstKey, rowAt, RowMaker, type Row } from "../src/views/rows";
-import type { Part, Prompt, ToolPart, TurnInfo } from "../src/wire/types";
+import type { Part, Prompt, Session, ToolPart, TurnInfo } from "../src/wire/types";
 
 const tool = (id: string, parent: string | null = null, status: ToolPart["status"] = "completed"): ToolPart => ({ type: "tool", tool_id: id, name: "Read", kind: "read", title: id, status, input: null, parent_tool_id: parent });
 
 function turn(number: number, parts: Part[], ended = true): Turn {
   const info = { turn: number, stop_reason: ended ? "end_turn" : null } as TurnInfo;
-  return { turn: number, info, message: { message_id: `m${number}`, text: "hello", at: "" }, parts, loaded: true, rewound: false, upTo: 0 };
+  return { turn: number, info, message: { message_id: `m${number}`, text: "hello", at: "" }, parts, loaded: true, skipped: 0, rewound: false, upTo: 0 };
 }
 
 const state = (turns: Turn[], visible = turns.map((one) => one.turn)): State => ({ ...empty("s"), turns, visible });
@@ -27,6 +27,16 @@ describe("rows", () => {
     expect(kinds(rowsOf(state([turn(1, [tool("a"), tool("b")])])))).toEqual(["message", "separator", "tool", "tool"]);
     const running = state([turn(1, [tool("a"), tool("b"), tool("c"), tool("d", null, "in_progress")], false)]);
     expect(kinds(rowsOf(running))).toEqual(["message", "separator", "tools", "tool"]);
+  });
+
+  it("say how many steps came before, and keep their keys when these are loaded", () => {
+    const text = (number: number): Part => ({ type: "text", block: number, text: `step ${number}` });
+    const cut = rowsOf(state([{ ...turn(1, [text(2), text(3)]), loaded: false, skipped: 2 }]));
+    expect(kinds(cut)).toEqual(["message", "separator", "skipped", "block", "block"]);
+    expect(cut[2]).toMatchObject({ turn: 1, count: 2 });
+    const whole = rowsOf(state([turn(1, [text(0), text(1), text(2), text(3)])]));
+    expect(whole.slice(-2).map((row) => row.key)).toEqual(cut.slice(-2).map((row) => row.key));
+    expect(kinds(whole)).not.toContain("skipped");
   });
 
   it("put a sub-agent's tools inside of the tool that started it", () => {
@@ -78,6 +88,13 @@ describe("rows", () => {
     const loaded = new RowMaker().rows(state([turn(30, []), ...later.turns]), new Set(), [], 29);
     expect(cameBefore(firstKey(rows), loaded)).toBe(true);
     expect(cameBefore(undefined, loaded)).toBe(false);
+  });
+
+  it("end with one and the same row while a turn waits and while it runs", () => {
+    const at = (word: Session["state"]) => rowsOf({ ...state([turn(1, [], false)]), session: { state: word } as Session }).map((row) => row.key);
+    expect(at("accepted")).toEqual(["t1:message", "t1:separator", "working"]);
+    expect(at("processing")).toEqual(at("accepted"));
+    expect(at("idle")).toEqual(["t1:message", "t1:separator"]);
   });
 
   it("let a tool run only in a turn that runs", () => {

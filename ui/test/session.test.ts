@@ -1,6 +1,7 @@
 // The fold of a session: snapshots and events in any order that a server may send them lead to one and the same view.
 
 import { describe, expect, it } from "vitest";
+import { attention } from "../src/state/attention";
 import { empty, joined, missing, reduce, reduceAll, withHistory, type State } from "../src/state/session";
 import type { Event, Session, TextPart } from "../src/wire/types";
 
@@ -147,5 +148,76 @@ describe("prompts and the queue", () => {
     state = reduce(state, event("message_unqueued", 1, { message_id: "q", text: "later" }));
     expect([state.prompts, state.queue]).toEqual([[], []]);
     expect(state.turns[0]!.parts.map((part) => part.type)).toEqual(["prompt_resolved"]);
+  });
+});
+
+describe("a message that is accepted", () => {
+  const SLOT = { code: "slots_full", message: "Waiting for a free slot: the server runs 1 turn at once (slots = 1)." };
+  const begin = { run_id: "s.2", message_id: "m2", agent: "a", context: "live", context_reason: "live" };
+
+  /** Turn 1 is done, and the message of turn 2 waits. */
+  function waiting(fields: object = {}): State {
+    const before = reduceAll(empty("s"), conversation(1));
+    seq = before.seq;
+    return reduceAll(before, [event("user_message", 2, { message_id: "m2", text: "more", agent: "a", attachments: [], fresh: false, ...fields }), event("waiting_to_begin", 2, SLOT)]);
+  }
+
+  it("has its turn and says what it waits for", () => {
+    const state = waiting();
+    expect(state.session).toMatchObject({ state: "accepted", waits_for: SLOT, turn_count: 2, error: null });
+    expect(state.visible).toEqual([1, 2]);
+    expect(state.turns[1]).toMatchObject({ message: { text: "more" }, info: { run_id: "s.2", message_id: "m2", context: null, stop_reason: null } });
+    expect(attention(state.session!)).toBe("accepted");
+  });
+
+  it("waits for something else when the server says so", () => {
+    const state = reduce(waiting(), event("waiting_to_begin", 2, { code: "agent", message: "The message waits for a node that can run its agent." }));
+    expect(state.session!.waits_for!.code).toBe("agent");
+  });
+
+  it("runs from when its turn begins", () => {
+    const state = reduce(waiting(), event("turn_start", 2, begin));
+    expect(state.session).toMatchObject({ state: "processing", waits_for: null, turn_count: 2 });
+    expect(state.turns[1]).toMatchObject({ message: { text: "more" }, info: { context: "live", context_reason: "live" } });
+    expect(attention(state.session!)).toBe("working");
+  });
+
+  it("is idle again when it is stopped before it begins", () => {
+    const state = reduce(waiting(), event("turn_end", 2, { stop_reason: "cancelled", exit_code: null, duration_ms: 0, usage: null, cost_usd: null }));
+    expect(state.session).toMatchObject({ state: "idle", waits_for: null });
+    expect(state.turns[1]!.info).toMatchObject({ stop_reason: "cancelled", context: null });
+    expect(attention(state.session!)).toBe("quiet");
+  });
+
+  it("is edited while it waits", () => {
+    const state = reduce(waiting(), event("history_changed", 2, { change: "edit", text: "less", bumped: [] }));
+    expect(state.turns[1]!.message!.text).toBe("less");
+    expect(state.session).toMatchObject({ state: "accepted", waits_for: SLOT });
+  });
+
+  it("counts as working for the moment between its message and its beginning", () => {
+    const state = reduce(reduceAll(empty("s"), conversation(1)), event("user_message", 2, { message_id: "m2", text: "more", agent: "a" }));
+    expect(state.session!.state).toBe("accepted");
+    expect(attention(state.session!)).toBe("working");
+  });
+
+  it("stays the same turn in a snapshot from after it began", () => {
+    const state = waiting();
+    const later = "2026-01-01T00:05:00.000Z";
+    const begun = { ...state.turns[1]!.info!, context: "live" as const, started_at: later };
+    const next = { ...begun, turn: 3, run_id: "s.3", message_id: "m3" };
+    const snapshot = { ...snapshotAt(state), seq: 50, turn: 3, visible_turns: [1, 2, 3], message: { message_id: "m3", text: "third", at: later }, session: { ...state.session!, turns: [state.turns[0]!.info!, begun, next] } };
+    const after = reduce(state, snapshot as Event);
+    expect(after.turns.map((turn) => turn.message?.text)).toEqual(["hello", "more", "third"]);
+    // Its answer is not here, so it is fetched.
+    expect(missing(after)).toEqual([2]);
+  });
+
+  it("for another agent needs no new look when it begins, as that agent had no turn before", () => {
+    const state = waiting({ agent: "b" });
+    const looked = reduce(empty("s"), snapshotAt(state));
+    expect(looked.session!.agent).not.toBe("b");
+    const after = reduce(looked, event("turn_start", 2, { ...begin, agent: "b", context: "fresh" }));
+    expect([after.stale, after.session!.agent]).toEqual([false, "b"]);
   });
 });

@@ -123,6 +123,37 @@ describe("older turns", () => {
     expect(store.state.turns[0]!.parts).toMatchObject([{ text: "HEAD TAIL x101 x102 x103 " }]);
   });
 
+  it("of a very long turn come when somebody asks for them", async () => {
+    const { message: _message, parts: _parts, ...info } = { ...moment.transcript[0], turn: 1, stop_reason: null, ended_at: null } as Record<string, unknown>;
+    const message = { message_id: "m1", text: "q", at: "", attachments: [] };
+    const session = { ...moment.snapshot.session, state: "processing", turns: [info], revision: 0 };
+    const step = (number: number) => ({ type: "system", code: "note", message: `step ${number}`, at: "" });
+    const snapshot = { ...moment.snapshot, seq: 100, turn: 1, session, visible_turns: [1], message, parts: [step(3)], parts_offset: 2, text_offset: 0, pending_prompts: [], queue: [] } as unknown as Event;
+    const next = (seq: number, number: number) => ({ ...step(number), seq, session_id: "s", turn: 1 }) as unknown as Event;
+    answer = () => new Response(JSON.stringify({ seq: 101, revision: 0, turns: [{ ...info, message, parts: [1, 2, 3, 4].map(step) }] }));
+    const { SessionStore } = await import("../src/state/store");
+    const store = new SessionStore("s");
+    store.subscribe(() => {});
+    store.hear([snapshot]);
+    store.hear([next(101, 4)]);
+    await pass(50);
+    expect(asked).toEqual([]);
+    expect(store.earlier).toBe(0);
+    expect(store.state.turns[0]).toMatchObject({ loaded: false, skipped: 2, parts: [{ message: "step 3" }, { message: "step 4" }] });
+    void store.loadWhole(1);
+    store.hear([next(102, 5)]);
+    await pass(50);
+    expect(asked).toEqual(["/api/sessions/s/transcript?from_turn=1&to_turn=1"]);
+    const shown = store.state.turns[0]!;
+    expect(shown.parts.map((part) => (part as unknown as { message: string }).message)).toEqual([1, 2, 3, 4, 5].map((number) => `step ${number}`));
+    expect(shown).toMatchObject({ loaded: true, skipped: 0 });
+    // Whoever had all of it has all of it again after the connection was lost for long.
+    store.hear([{ ...snapshot, seq: 200 }]);
+    await pass(50);
+    expect(asked).toHaveLength(2);
+    expect(store.state.turns[0]).toMatchObject({ loaded: true, skipped: 0 });
+  });
+
   it("are not taken as they were before a change that is known", async () => {
     let reply: (answer: Response) => void = () => {};
     answer = () => new Promise((resolve) => (reply = resolve));

@@ -2,7 +2,7 @@
 
 import { ATTENTION_WORDS, type Attention } from "../state/sessions";
 
-const COLOURS: Record<Attention, string> = { waiting: "bg-amber-mark", working: "bg-accent pulse", failed: "bg-red", quiet: "bg-transparent border border-strong" };
+const COLOURS: Record<Attention, string> = { waiting: "bg-amber-mark", working: "bg-accent pulse", accepted: "bg-transparent border-2 border-accent", failed: "bg-red", quiet: "bg-transparent border border-strong" };
 
 export function Dot({ state, silent = false }: { state: Attention; silent?: boolean }) {
   return (

@@ -9,7 +9,7 @@ import { keepJson, keptJson } from "../state/kept";
 import type { Session } from "../wire/types";
 
 const KEPT_FOLDS = 200;
-const WORDS: Record<Attention, [string, string]> = { waiting: ["waiting", "text-amber font-semibold"], working: ["working", "text-accent"], failed: ["failed", "text-red"], quiet: ["idle", ""] };
+const WORDS: Record<Attention, [string, string]> = { waiting: ["waiting", "text-amber font-semibold"], working: ["working", "text-accent"], accepted: ["waiting to begin", ""], failed: ["failed", "text-red"], quiet: ["idle", ""] };
 
 export interface Folds {
   folded: Set<string>;

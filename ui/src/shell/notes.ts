@@ -39,8 +39,8 @@ export class Notes {
   hear(event: Event): void {
     const session = event.session_id;
     if (event.type === "prompt_resolved") this.finish(`${session} ${event.prompt_id}`);
-    // The next turn: nobody needs to be told that the one before it is over.
-    if (event.type === "turn_start") this.withdraw(`${session} turn`);
+    // The next turn, or its message: nobody needs to be told that the one before it is over.
+    if (event.type === "turn_start" || event.type === "waiting_to_begin") this.withdraw(`${session} turn`);
     const words = wordsOf(event);
     if (!words) return;
     const key = event.type === "pending_prompt" ? `${session} ${event.prompt_id}` : `${session} turn`;

@@ -1,4 +1,4 @@
-// The list of sessions: what waits for the person, what works, and the rest, with what sessions started below them. Above:
+// The list of sessions: what waits for the person, what works, what waits to begin, and the rest, with what sessions started below them. Above:
 // the app. Below: the overview. It is navigation: each entry is a link.
 
 import { useEffect, useMemo, useState, type KeyboardEvent } from "react";
@@ -90,7 +90,7 @@ function Entry({ session, tree, folds, current, depth }: EntryProps) {
   const mark = attention(session);
   const children = tree.children.get(session.id) ?? [];
   const away = folds.folded.has(session.id);
-  const line = (mark === "failed" && session.error) || (mark === "waiting" && session.waiting_for) || withoutMarks(session.last_line ?? "");
+  const line = (mark === "failed" && session.error) || (mark === "waiting" && session.waiting_for) || (mark === "accepted" && session.waits_for?.message) || withoutMarks(session.last_line ?? "");
   // As in other trees: to the left it folds, to the right it opens.
   const onKeyDown = (event: KeyboardEvent) => {
     if (children.length && (event.key === "ArrowLeft" || event.key === "ArrowRight")) folds.fold(session.id, event.key === "ArrowLeft");

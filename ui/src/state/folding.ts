@@ -3,7 +3,7 @@
 
 import type { Event, Message, NoticePart, Part, Prompt, ResolvedPart, TextPart, ToolPart, TurnInfo } from "../wire/types";
 import { blank, find, type State, type Turn } from "./model";
-import { active, edited, ofSession, queued, spent, started, unqueued, withSession } from "./ofsession";
+import { accepted, active, edited, ofSession, queued, spent, started, unqueued, withSession } from "./ofsession";
 
 /** Change the event's turn. One that is not here is fetched as it is when it is looked at; one is never made up. */
 function inTurn(state: State, event: Event, change: (turn: Turn) => Turn): State {
@@ -110,13 +110,15 @@ function historyChanged(before: State, event: Event): State {
 
 function userMessage(state: State, event: Event): State {
   const message: Message = { message_id: event.message_id, text: event.text, at: event.at, attachments: event.attachments ?? [], ...(event.origin === "agent" ? { origin: "agent" } : {}) };
-  return active(inNewTurn(state, event, (turn) => ({ ...turn, message })), event);
+  const info = infoOf(event, `${event.session_id}.${event.turn}`);
+  return accepted(inNewTurn(state, event, (turn) => ({ ...turn, message, info })), event);
 }
 
-function turnStart(state: State, event: Event): State {
-  const info: TurnInfo = {
+/** A turn of which nothing is known yet but what this event says. */
+function infoOf(event: Event, run: string): TurnInfo {
+  return {
     turn: event.turn!,
-    run_id: event.run_id,
+    run_id: run,
     message_id: event.message_id,
     agent: event.agent,
     started_at: event.at,
@@ -127,8 +129,8 @@ function turnStart(state: State, event: Event): State {
     error: null,
     usage: null,
     cost_usd: null,
-    context: event.context,
-    context_reason: event.context_reason,
+    context: event.context ?? null,
+    context_reason: event.context_reason ?? "",
     input_bytes: null,
     model: null,
     catch_up: event.catch_up ?? 0,
@@ -136,7 +138,12 @@ function turnStart(state: State, event: Event): State {
     digested: 0,
     left_out: 0,
   };
-  const begun = started(inNewTurn(state, event, (turn) => ({ ...turn, info })), event);
+}
+
+function turnStart(state: State, event: Event): State {
+  // Imported logs may have turns without a message.
+  const before = state.visible.includes(event.turn!) ? state : withSession(state, { error: null });
+  const begun = started(inNewTurn(before, event, (turn) => ({ ...turn, info: infoOf(event, event.run_id) })), event);
   const model = event.taken_over ? null : begun.session?.model ?? null;
   return inTurn(begun, event, (turn) => withInfo(turn, { model }));
 }
@@ -210,7 +217,7 @@ function turnEnd(state: State, event: Event): State {
   );
   if (!after.session) return after;
   const used = event.usage ?? find(after, event.turn)?.info?.usage ?? null;
-  return active(after, event, { state: after.session.ended_at ? "ended" : "idle", usage: spent(after.session, used) });
+  return active(after, event, { state: after.session.ended_at ? "ended" : "idle", waits_for: null, usage: spent(after.session, used) });
 }
 
 function asked(state: State, event: Event): State {

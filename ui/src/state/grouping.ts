@@ -21,6 +21,7 @@ export function grouped({ roots, children }: Tree, now: number): Group[] {
   const groups: Group[] = [
     { name: "Waiting for you", sessions: [] },
     { name: "Working", sessions: [] },
+    { name: "Waiting to begin", sessions: [] },
     { name: "Today", sessions: [] },
     { name: "Last seven days", sessions: [] },
     { name: "Older", sessions: [] },
@@ -29,7 +30,7 @@ export function grouped({ roots, children }: Tree, now: number): Group[] {
     const all = [root, ...below(root.id, children)];
     const marks = new Set(all.map(attention));
     const age = now - Math.max(...all.map((session) => Date.parse(session.last_active_at)));
-    const index = marks.has("waiting") ? 0 : marks.has("working") ? 1 : age < DAY_MS ? 2 : age < 7 * DAY_MS ? 3 : 4;
+    const index = marks.has("waiting") ? 0 : marks.has("working") ? 1 : marks.has("accepted") ? 2 : age < DAY_MS ? 3 : age < 7 * DAY_MS ? 4 : 5;
     groups[index]!.sessions.push(root);
   }
   return groups.filter((group) => group.sessions.length);
@@ -68,5 +69,5 @@ export function below(id: string, children: Map<string, Session[]>): Session[] {
 /** How many of them need a look, most urgent first. */
 export function needs(sessions: Session[]): [Attention, number][] {
   const count = (mark: Attention) => sessions.filter((session) => attention(session) === mark).length;
-  return (["waiting", "working", "failed"] as const).map((mark): [Attention, number] => [mark, count(mark)]).filter(([, number]) => number > 0);
+  return (["waiting", "working", "accepted", "failed"] as const).map((mark): [Attention, number] => [mark, count(mark)]).filter(([, number]) => number > 0);
 }

@@ -10,6 +10,8 @@ export interface Turn {
   parts: Part[];
   /** Whether the parts are here from the beginning; else they are to be fetched. */
   loaded: boolean;
+  /** How many parts of the beginning of a very long turn are not here. They are fetched when the person asks for them. */
+  skipped: number;
   /** Taken back: no longer part of the conversation, and folded. */
   rewound: boolean;
   /** Events up to this number are already in the parts. */
@@ -52,7 +54,7 @@ export function empty(id: string): State {
   };
 }
 
-export const blank = (turn: number): Turn => ({ turn, info: null, message: null, parts: [], loaded: true, rewound: false, upTo: 0 });
+export const blank = (turn: number): Turn => ({ turn, info: null, message: null, parts: [], loaded: true, skipped: 0, rewound: false, upTo: 0 });
 
 export function find(state: State, turn: number | null): Turn | undefined {
   for (let index = state.turns.length - 1; index >= 0; index--) {

@@ -29,6 +29,8 @@ export function ofSession(state: State, event: Event): State {
       return withSession(state, { attached: attachedNow(session, "live"), pid: event.pid, native_session_id: event.native_session_id ?? session.native_session_id, ...given(event, ["models", "modes", "config_options"]) });
     case "agent_detached":
       return withSession(state, { attached: attachedNow(session, "suspended"), pid: null });
+    case "waiting_to_begin":
+      return withSession(state, { waits_for: { code: event.code, message: event.message } });
     case "waiting_until":
       return withSession(state, { waiting_until: event.until, waiting_reason: event.until === null ? null : event.reason });
     case "session_end":
@@ -64,16 +66,20 @@ export function active(state: State, event: Event, changes: Partial<Session> = {
   return withSession(state, { last_active_at: later(event.at, state.session?.created_at), ...changes });
 }
 
+/** A message is accepted: it has a turn, which has not begun. */
+export const accepted = (state: State, event: Event): State =>
+  active(state, event, { state: "accepted", waits_for: null, error: null, turn_count: state.visible.length });
+
 /** A turn of this agent begins. What was chosen for one agent means nothing to another. */
 export function started(state: State, event: Event): State {
   const session = state.session;
   if (!session) return state;
-  const changes: Partial<Session> = { state: "processing", error: null, turn_count: state.visible.length, started_at: session.started_at ?? later(event.at, session.created_at) };
+  const changes: Partial<Session> = { state: "processing", waits_for: null, turn_count: state.visible.length, started_at: session.started_at ?? later(event.at, session.created_at) };
   if (event.agent === session.agent || event.taken_over) return withSession(state, changes);
   const before = state.choices[event.agent];
   const choices = { ...state.choices, [session.agent]: Object.fromEntries(CHOICES.map((key) => [key, session[key]])) };
   // It was here before this page looked, with choices that only the server knows.
-  const unknown = !before && !!session.turns?.some((turn) => turn.agent === event.agent);
+  const unknown = !before && !!session.turns?.some((turn) => turn.agent === event.agent && turn.turn !== event.turn);
   const chosen: Partial<Session> = { ...Object.fromEntries(CHOICES.map((key) => [key, null])), commands: [], ...before };
   const after = withSession(state, { ...changes, agent: event.agent, native_session_id: event.native_session_id ?? null, ...chosen });
   return { ...after, commands: chosen.commands ?? [], choices, stale: state.stale || unknown };

@@ -77,7 +77,9 @@ function snapshot(before: State, event: Event): State {
 /** Whether both are one and the same turn: a number alone may be another turn of another history. */
 function same(one: TurnInfo | null, other: TurnInfo | null): boolean {
   if (!one || !other) return true;
-  return one.run_id === other.run_id && one.message_id === other.message_id && one.started_at === other.started_at;
+  // A turn that waited has its start from when it began.
+  const waited = one.context === null || other.context === null;
+  return one.run_id === other.run_id && one.message_id === other.message_id && (waited || one.started_at === other.started_at);
 }
 
 /** The running or last turn, as the snapshot shows it. Its beginning may be missing if the turn is very long. */
@@ -89,7 +91,10 @@ function current(state: State, event: Event, info: TurnInfo | null): Turn {
   const waiting = (event.pending_prompts as Prompt[]).filter((prompt) => prompt.turn === event.turn);
   for (const prompt of waiting) parts.push({ type: "asked", prompt_id: prompt.prompt_id });
   const cut = event.text_offset > 0 || parts.some((part) => "offset" in part && !!part.offset);
-  return { turn: event.turn!, info, message: event.message ?? known?.message ?? null, parts, loaded: !cut, rewound: false, upTo: 0 };
+  // Whoever had all of it gets all of it again.
+  const skipped = known?.loaded ? 0 : ((event.parts_offset as number | undefined) ?? 0);
+  const loaded = !cut && !event.parts_offset;
+  return { turn: event.turn!, info, message: event.message ?? known?.message ?? null, parts, loaded, skipped, rewound: false, upTo: 0 };
 }
 
 // Fetched turns -----------------------------------------------------------------------------------------------------------
@@ -102,7 +107,7 @@ export function withHistory(state: State, fetched: TranscriptTurn[], seq: number
     if (known?.loaded) continue;
     const { message, parts, rewound, ...info } = one;
     const waiting: AskedPart[] = state.prompts.filter((prompt) => prompt.turn === one.turn).map((prompt) => ({ type: "asked", prompt_id: prompt.prompt_id }));
-    turns.set(one.turn, { turn: one.turn, info: known?.info ?? info, message, parts: [...parts, ...waiting], loaded: true, rewound: rewound ?? known?.rewound ?? false, upTo: seq });
+    turns.set(one.turn, { turn: one.turn, info: known?.info ?? info, message, parts: [...parts, ...waiting], loaded: true, skipped: 0, rewound: rewound ?? known?.rewound ?? false, upTo: seq });
   }
   return { ...state, turns: [...turns.values()].sort((a, b) => a.turn - b.turn) };
 }
@@ -111,4 +116,10 @@ export function withHistory(state: State, fetched: TranscriptTurn[], seq: number
 export function missing(state: State): number[] {
   const here = new Set(state.turns.filter((turn) => turn.loaded).map((turn) => turn.turn));
   return state.visible.filter((turn) => !here.has(turn));
+}
+
+/** Those of them that are fetched unasked: of a very long turn its end is shown, and the rest on request. */
+export function lacking(state: State): number[] {
+  const shown = new Set(state.turns.filter((turn) => turn.skipped).map((turn) => turn.turn));
+  return missing(state).filter((turn) => !shown.has(turn));
 }

@@ -6,7 +6,7 @@ import { useEffect, useState, useSyncExternalStore } from "react";
 import { at, get, Problem, sentence } from "../wire/api";
 import { again, listen } from "../wire/link";
 import type { Event, TranscriptTurn } from "../wire/types";
-import { empty, missing, reduceAll, withHistory, type State } from "./session";
+import { empty, lacking, missing, reduceAll, withHistory, type State } from "./session";
 
 const PAGE_TURNS = 30;
 const KEPT_STORES = 6;
@@ -96,10 +96,11 @@ export class SessionStore {
    * is fetched again. */
   fill(): void {
     if (this.loading || this.gone) return;
-    const lacking = new Set(missing(this.state));
+    const unasked = new Set(lacking(this.state));
+    const absent = new Set(missing(this.state));
     const recent = new Set(this.state.visible.slice(-PAGE_TURNS));
     for (const turn of this.state.turns) if (turn.message || turn.parts.length) recent.add(turn.turn);
-    const wanted = this.state.visible.filter((turn) => lacking.has(turn) && (recent.has(turn) || turn >= this.from));
+    const wanted = this.state.visible.filter((turn) => (unasked.has(turn) && recent.has(turn)) || (absent.has(turn) && turn >= this.from));
     if (wanted.length) void this.load(wanted[0]!, wanted[wanted.length - 1]!);
   }
 
@@ -118,23 +119,26 @@ export class SessionStore {
   }
 
   get earlier(): number {
-    const lacking = missing(this.state);
-    return lacking.length;
+    return lacking(this.state).length;
   }
 
   /** The page of turns before the ones that are here. */
   async loadEarlier(): Promise<void> {
-    const lacking = missing(this.state);
-    if (!lacking.length) return;
-    const some = lacking.slice(-PAGE_TURNS);
+    const some = lacking(this.state).slice(-PAGE_TURNS);
+    if (!some.length) return;
     await this.load(some[0]!, some[some.length - 1]!);
   }
 
   /** Everything from this turn on, now or as soon as the server gives it. */
   async loadFrom(turn: number): Promise<void> {
     this.from = Math.min(this.from, turn);
-    const lacking = missing(this.state).filter((one) => one >= turn);
-    if (lacking.length) await this.load(lacking[0]!, lacking[lacking.length - 1]!);
+    const absent = missing(this.state).filter((one) => one >= turn);
+    if (absent.length) await this.load(absent[0]!, absent[absent.length - 1]!);
+  }
+
+  /** All of a very long turn, of which only the end is here. */
+  async loadWhole(turn: number): Promise<void> {
+    await this.load(turn, turn);
   }
 
   /** Whether this turn is here, whole. */
@@ -154,12 +158,12 @@ export class SessionStore {
   /** One after the other; what an earlier one has brought is not fetched again. */
   private load(from: number, to: number): Promise<void> {
     const next = this.loads.then(() => {
-      const lacking = missing(this.state).filter((turn) => turn >= from && turn <= to);
-      if (!lacking.length) return;
+      const absent = missing(this.state).filter((turn) => turn >= from && turn <= to);
+      if (!absent.length) return;
       // The beginning of a very long running turn: nothing is folded until it is here, so that nothing is missed. Only now,
       // as the end of the load before lets go.
-      this.held = lacking[lacking.length - 1] === this.state.visible[this.state.visible.length - 1];
-      return this.fetch(lacking[0]!, lacking[lacking.length - 1]!);
+      this.held = absent[absent.length - 1] === this.state.visible[this.state.visible.length - 1];
+      return this.fetch(absent[0]!, absent[absent.length - 1]!);
     });
     this.loads = next;
     return next;

@@ -28,6 +28,8 @@ interface Props {
   session: string | null;
   commands: Command[];
   busy: boolean;
+  /** What the button says that sends at once. */
+  interrupts?: string;
   disabled?: string;
   placeholder: string;
   chips: ReactNode;
@@ -46,7 +48,7 @@ interface Props {
 
 const isPhone = () => matchMedia("(pointer: coarse)").matches;
 
-export function Composer({ draftKey, session, commands, busy, disabled, placeholder, chips, onSend, onEscape, leaves, autoFocus, emptySends, onText, ref }: Props) {
+export function Composer({ draftKey, session, commands, busy, interrupts = "Interrupt and send", disabled, placeholder, chips, onSend, onEscape, leaves, autoFocus, emptySends, onText, ref }: Props) {
   const [text, setText] = useState(() => draftOf(draftKey));
   const [cursor, setCursor] = useState(0);
   const attachments = useFiles(draftKey);
@@ -209,7 +211,7 @@ export function Composer({ draftKey, session, commands, busy, disabled, placehol
           <IconButton icon="clip" label="Attach files" onClick={() => chooser.current?.click()} disabled={!!disabled} />
           {/* Only when there is something to send, so that the composer stays as it is when a turn begins. */}
           {busy && text.trim() && (
-            <Button tone="quiet" onClick={() => send("interrupt")} keys="Ctrl+Enter">Interrupt and send</Button>
+            <Button tone="quiet" onClick={() => send("interrupt")} keys="Ctrl+Enter">{interrupts}</Button>
           )}
           <Button tone="primary" icon={busy ? "queue" : "send"} disabled={nothing || !!disabled} onClick={() => send()}>{busy ? "Queue" : "Send"}</Button>
         </div>

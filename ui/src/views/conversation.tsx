@@ -7,9 +7,11 @@ import { Virtualizer, type CacheSnapshot, type VirtualizerHandle } from "virtua"
 import { Button } from "../parts/button";
 import { BlockView } from "../parts/markdown";
 import { go, pathOf, type Place } from "../shell/router";
-import { discard, tryAgain, useOutbox, type Outgoing } from "../state/outbox";
+import { isBusy } from "../state/attention";
+import { useOutbox } from "../state/outbox";
 import { useSession, type SessionStore } from "../state/store";
 import { plural } from "../text/words";
+import { OutgoingRow } from "./outgoing";
 import { usePlace } from "./place";
 import { cameBefore, firstKey, RowMaker, type Row } from "./rows";
 import { ToolsView, ToolView } from "./tool";
@@ -77,7 +79,13 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
     if (!isOpen) onRewound(turns);
   };
 
-  const busy = state.session?.state === "processing";
+  const showWhole = (turn: number) => {
+    look();
+    void store.loadWhole(turn);
+  };
+
+  const busy = isBusy(state.session);
+  const waits = state.session?.state === "accepted";
   const workdir = state.session?.workdir ?? "";
   const draw = (row: Row) => {
     switch (row.kind) {
@@ -89,11 +97,18 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
           </div>
         );
       case "message":
-        return <MessageRow turn={row.turn} actions={actions} busy={busy} ended={state.session?.state === "ended"} session={state.id} />;
+        return <MessageRow turn={row.turn} actions={actions} busy={busy} waits={waits} ended={state.session?.state === "ended"} session={state.id} />;
       case "separator":
         return <Separator turn={row.turn} />;
       case "replayed":
         return <ReplayedRow info={row.info} />;
+      case "skipped":
+        return (
+          <div className="py-2 text-center text-xs text-quiet">
+            {store.trouble && <p className="pb-1 text-red">Earlier steps can't be shown now. {store.trouble}</p>}
+            {store.loading ? <p>Loading {plural(row.count, "earlier step")}</p> : <button type="button" className="reach underline underline-offset-2 hover:text-text" onClick={() => showWhole(row.turn)}>Show {plural(row.count, "earlier step")}</button>}
+          </div>
+        );
       case "block":
         return <div className={`${row.first ? "pt-1.5" : ""} ${row.block.last === false ? "" : "pb-2.5"}`}><BlockView block={row.block} /></div>;
       case "thinking":
@@ -217,7 +232,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     // Somebody who goes through the rows by keyboard: what has the focus stays in sight, until it is left.
     const focus = (event: FocusEvent) => {
       const row = event.target as HTMLElement;
-      if (row !== element && row.matches(":focus-visible") && (store.state.session?.state === "processing" || !atEnd())) leave();
+      if (row !== element && row.matches(":focus-visible") && (isBusy(store.state.session) || !atEnd())) leave();
     };
     const blur = (event: FocusEvent) => {
       if (!element.contains(event.relatedTarget as Node | null) && atEnd()) set(true);
@@ -275,22 +290,4 @@ function useFollowing(store: SessionStore, rows: Row[]) {
 function rowsAfter(rows: Row[], key: string): number {
   const at = rows.findLastIndex((row) => row.key === key);
   return at < 0 ? 0 : rows.slice(at + 1).filter((row) => row.kind !== "working").length;
-}
-
-function OutgoingRow({ message }: { message: Outgoing }) {
-  return (
-    <article aria-label="Message on its way" className="mt-6 max-w-[92ch] rounded-lg border border-line bg-raised px-3 py-2">
-      <header className="text-xs text-quiet">
-        <span className="font-semibold text-text">You</span> {message.refused ? "" : "sending"}
-      </header>
-      <div className="said max-w-[76ch] break-words whitespace-pre-wrap">{message.text}</div>
-      {message.refused && (
-        <div className="mt-2 flex flex-wrap items-center gap-2 text-sm">
-          <span className="text-red">{message.refused}</span>
-          <Button onClick={() => tryAgain(message.message_id)}>Send again</Button>
-          <Button tone="quiet" onClick={() => discard(message.message_id)}>Discard</Button>
-        </div>
-      )}
-    </article>
-  );
 }

@@ -2,6 +2,7 @@
 // those in sight are drawn. Above: conversation.tsx draws them. Below: the session's fold and blocks.ts. Rows of a turn that
 // did not change are the very same objects as before.
 
+import { isBusy } from "../state/attention";
 import type { State, Turn } from "../state/session";
 import type { Outgoing } from "../state/outbox";
 import { grow, NOTHING, shown, type Block, type Blocks } from "../text/blocks";
@@ -16,6 +17,7 @@ export type Row = { gone?: boolean } & (
   | { kind: "message"; key: string; turn: Turn }
   | { kind: "separator"; key: string; turn: Turn }
   | { kind: "replayed"; key: string; info: TurnInfo }
+  | { kind: "skipped"; key: string; turn: number; count: number }
   | { kind: "block"; key: string; block: Block; first: boolean }
   | { kind: "thinking"; key: string; part: TextPart; live: boolean }
   | { kind: "tool"; key: string; tool: ToolPart; children: ToolPart[]; all: ToolPart[]; inside: boolean; live: boolean; asked: Asked }
@@ -61,6 +63,24 @@ export function rowAt(rows: Row[], turn: number, q: string): number {
   return best;
 }
 
+/** The tools of a turn, and which stand inside of which: made once for each turn, as there may be thousands. */
+interface Family {
+  all: ToolPart[];
+  known: Set<string>;
+  children: Map<string, ToolPart[]>;
+}
+
+function family(all: ToolPart[]): Family {
+  const children = new Map<string, ToolPart[]>();
+  for (const tool of all) {
+    if (!tool.parent_tool_id) continue;
+    const siblings = children.get(tool.parent_tool_id);
+    if (siblings) siblings.push(tool);
+    else children.set(tool.parent_tool_id, [tool]);
+  }
+  return { all, known: new Set(all.map((tool) => tool.tool_id)), children };
+}
+
 export class RowMaker {
   private readonly blocks = new Map<string, { text: string; blocks: Blocks }>();
   private readonly made = new Map<number, { turn: Turn; open: Set<string>; rows: Row[] }>();
@@ -73,7 +93,8 @@ export class RowMaker {
     for (const message of outbox) {
       if (message.session === state.id && !shown.has(message.message_id)) rows.push({ kind: "outgoing", key: "o:" + message.message_id, message });
     }
-    if (state.session?.state === "processing" && !state.prompts.length) rows.push({ kind: "working", key: "working" });
+    // The same row while the turn waits and when it runs: nothing moves when it begins.
+    if (isBusy(state.session) && !state.prompts.length) rows.push({ kind: "working", key: "working" });
     return rows;
   }
 
@@ -120,13 +141,15 @@ export class RowMaker {
     if (turn.message) rows.push({ kind: "message", key: id + ":message", turn });
     rows.push({ kind: "separator", key: id + ":separator", turn });
     if (turn.info?.replayed && turn.info.context === "fresh") rows.push({ kind: "replayed", key: id + ":replayed", info: turn.info });
+    if (turn.skipped) rows.push({ kind: "skipped", key: id + ":skipped", turn: turn.turn, count: turn.skipped });
     const live = turn.info?.stop_reason == null;
-    const tools = turn.parts.filter((part): part is ToolPart => part.type === "tool");
+    const tools = family(turn.parts.filter((part): part is ToolPart => part.type === "tool"));
     // A tool that waits for the person's word does not run.
     const asked: Asked = new Set(turn.parts.map((part) => (part.type === "asked" ? state.asked[part.prompt_id]?.tool_id : undefined)));
     for (let index = 0; index < turn.parts.length; index++) {
       const part = turn.parts[index]!;
-      const key = `${id}:${index}`;
+      // So that a row keeps its key when what comes before it is loaded.
+      const key = `${id}:${turn.skipped + index}`;
       if (part.type === "tool") {
         const run = this.run(turn.parts, index);
         this.tools(rows, run, tools, open, live, asked);
@@ -143,11 +166,10 @@ export class RowMaker {
     return run;
   }
 
-  private tools(rows: Row[], run: ToolPart[], all: ToolPart[], open: Set<string>, live: boolean, asked: Asked): void {
-    const known = new Set(all.map((tool) => tool.tool_id));
+  private tools(rows: Row[], run: ToolPart[], { all, known, children }: Family, open: Set<string>, live: boolean, asked: Asked): void {
     // Tools of a sub-agent stand inside of the tool that started it.
     const top = run.filter((tool) => !tool.parent_tool_id || !known.has(tool.parent_tool_id));
-    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: all.filter((one) => one.parent_tool_id === tool.tool_id), all, inside, live, asked });
+    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: children.get(tool.tool_id) ?? [], all, inside, live, asked });
     const finished = top.filter((tool) => tool.status === "completed" || tool.status === "failed" || !live);
     if (finished.length < FOLDED_TOOLS) {
       for (const tool of top) rows.push(row(tool, false));

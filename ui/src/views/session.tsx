@@ -10,7 +10,7 @@ import { register } from "../shell/commands";
 import { useAgents } from "../state/lists";
 import { keep, kept } from "../state/kept";
 import { send } from "../state/outbox";
-import { attention, ATTENTION_WORDS, overviewNow } from "../state/sessions";
+import { attention, ATTENTION_WORDS, isBusy, overviewNow } from "../state/sessions";
 import { storeOf, useHead } from "../state/store";
 import { at, patch, post, query } from "../wire/api";
 import { watch } from "../wire/link";
@@ -53,7 +53,10 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
     return () => watch([]);
   }, [id]);
 
-  const busy = session?.state === "processing";
+  const busy = isBusy(session);
+  const waitsFor = session?.state === "accepted" ? session.waits_for : null;
+  // The session has the agent of a message only when its turn begins.
+  const agent = (session?.state === "accepted" && store.state.turns.at(-1)?.info?.agent) || (session?.agent ?? "");
   const ended = session?.state === "ended";
   const prompt = prompts[0];
   const still = useStill(prompt?.prompt_id);
@@ -116,8 +119,8 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   return (
     <div className="flex min-h-0 min-w-0 flex-1">
       <div className="flex min-h-0 min-w-0 flex-1 flex-col">
-        <p className="sr-only" role="status">{prompt ? `Waiting for you: ${prompt.title}` : session ? ATTENTION_WORDS[attention(session)] : ""}</p>
-        <SessionHeader id={id} session={session} panel={isWide() ? beside : panel} onPanel={togglePanel} />
+        <p className="sr-only" role="status">{prompt ? `Waiting for you: ${prompt.title}` : waitsFor?.message ?? (session ? ATTENTION_WORDS[attention(session)] : "")}</p>
+        <SessionHeader id={id} session={session} agent={agent} panel={isWide() ? beside : panel} onPanel={togglePanel} />
         {session ? (
           <Conversation key={id} ref={conversation} store={store} place={place} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
         ) : (
@@ -127,7 +130,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
           {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} project={session.project} diff={tool?.diff} denying={denying.prompt === prompt.prompt_id ? denying.count : 0} keys={still ? "ready" : "soon"} />}
           {prompts.length > 1 && <p className="text-xs text-amber">{prompts.length - 1} more after this one</p>}
           <QueueList session={id} queue={queue} onEdit={(message) => message.agent && setNextAgent(message.agent)} />
-          {busy && escaped > 0 && <p className="text-xs text-quiet" role="status">Press Esc again to interrupt.</p>}
+          {busy && escaped > 0 && <p className="text-xs text-quiet" role="status">Press Esc again to {waitsFor ? "stop the waiting message" : "interrupt"}.</p>}
           {ended && session && <EndedRow id={id} project={session.project} agent={session.agent} />}
           <Composer
             key={id}
@@ -136,18 +139,19 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
             session={id}
             commands={commands}
             busy={busy}
+            interrupts={waitsFor ? "Send instead" : "Interrupt and send"}
             disabled={ended ? "This session has ended." : undefined}
             placeholder={busy ? "Message for when this turn is done" : "Message"}
             autoFocus={!keysFirst}
             leaves={!!prompt}
             onEscape={escape}
             onSend={(sent) => {
-              send({ session: id, text: sent.text, attachments: sent.attachments.length ? sent.attachments : undefined, when_busy: sent.whenBusy ?? "queue", ...(nextAgent && nextAgent !== session?.agent ? { agent: nextAgent } : {}), ...(fresh ? { fresh: true } : {}) });
+              send({ session: id, text: sent.text, attachments: sent.attachments.length ? sent.attachments : undefined, when_busy: sent.whenBusy ?? "queue", ...(nextAgent && nextAgent !== agent ? { agent: nextAgent } : {}), ...(fresh ? { fresh: true } : {}) });
               setFresh(false);
               setNextAgent(null);
               conversation.current?.toEnd();
             }}
-            chips={session && !ended && <SessionChips session={session} agent={nextAgent ?? session.agent} onAgent={setNextAgent} fresh={fresh} onFresh={() => setFresh(!fresh)} />}
+            chips={session && !ended && <SessionChips session={session} agent={nextAgent ?? agent} onAgent={setNextAgent} fresh={fresh} onFresh={() => setFresh(!fresh)} />}
           />
         </div>
       </div>

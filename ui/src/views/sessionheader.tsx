@@ -11,14 +11,14 @@ import { Button } from "../parts/button";
 import { register } from "../shell/commands";
 import { go, pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
-import { attention, ATTENTION_WORDS, titleOf, useOverview } from "../state/sessions";
+import { attention, ATTENTION_WORDS, isBusy, titleOf, useOverview } from "../state/sessions";
 import { contextReason, CONTEXT_WORDS, exact, placeOf, until } from "../text/words";
 import { at, patch, post, remove } from "../wire/api";
 import { relist } from "../wire/link";
 import type { Session } from "../wire/types";
 import { interrupt } from "./working";
 
-export function SessionHeader({ id, session, panel, onPanel }: { id: string; session: Session | null; panel: boolean; onPanel: () => void }) {
+export function SessionHeader({ id, session, agent, panel, onPanel }: { id: string; session: Session | null; agent: string; panel: boolean; onPanel: () => void }) {
   const [asking, setAsking] = useState<"rename" | "labels" | "purge" | null>(null);
   const parent = useOverview().sessions.find((one) => one.id === session?.parent);
 
@@ -37,7 +37,7 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
   if (!session) return <header className="h-13 shrink-0 border-b border-line" />;
   const mark = attention(session);
   const items: MenuItem[] = [
-    ...(session.state === "processing" ? [{ label: "Interrupt the turn", icon: "stop" as const, run: () => void interrupt(id) }] : []),
+    ...(isBusy(session) ? [{ label: mark === "accepted" ? "Stop the waiting message" : "Interrupt the turn", icon: "stop" as const, run: () => void interrupt(id) }] : []),
     ...(session.parent ? [{ label: "Open what started it", icon: "back" as const, hint: parent ? titleOf(parent) : "Another session", run: () => go(pathOf(session.parent!)) }] : []),
     { label: "Rename", icon: "pencil", run: () => setAsking("rename") },
     { label: "Labels", icon: "tag", run: () => setAsking("labels") },
@@ -57,10 +57,10 @@ export function SessionHeader({ id, session, panel, onPanel }: { id: string; ses
       <div className="min-w-0 flex-1">
         <h1 className="truncate text-base leading-5 font-semibold" title={titleOf(session)}>{titleOf(session)}</h1>
         <p className="truncate text-xs text-quiet">
-          <span className={mark === "waiting" ? "text-amber" : mark === "working" ? "text-accent" : mark === "failed" ? "text-red" : ""}>{session.state === "ended" ? `Ended: ${session.status}` : ATTENTION_WORDS[mark]}</span>
-          <span title={session.workdir}> · {session.agent} · {placeOf(session)}</span>
+          <span className={mark === "waiting" ? "text-amber" : mark === "working" ? "text-accent" : mark === "accepted" ? "text-text" : mark === "failed" ? "text-red" : ""}>{session.state === "ended" ? `Ended: ${session.status}` : ATTENTION_WORDS[mark]}</span>
+          <span title={session.workdir}> · {agent} · {placeOf(session)}</span>
           {session.labels.map((label) => <span key={label}> · #{label}</span>)}
-          {session.waiting_until && <span className="text-amber" title={exact(session.waiting_until)}> · {session.waiting_reason === "slots_full" ? "waits for a free slot" : `waits until ${until(session.waiting_until, Date.now())}`}</span>}
+          {session.waiting_until && <span className="text-amber" title={exact(session.waiting_until)}> · waits until {until(session.waiting_until, Date.now())}</span>}
         </p>
       </div>
       {session.parent && <Link to={pathOf(session.parent)} title="The session that started this one" className="hidden max-w-48 truncate text-xs text-quiet underline underline-offset-2 sm:block">Started by {parent ? titleOf(parent) : "another session"}</Link>}

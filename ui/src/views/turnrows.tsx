@@ -28,7 +28,7 @@ export interface TurnActions {
 const SHOWN_LINES = 12;
 const SHOWN_CHARS = 1600;
 
-export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended, session }: { turn: Turn; actions: TurnActions; busy: boolean; ended: boolean; session: string }) {
+export const MessageRow = memo(function MessageRow({ turn, actions, busy, waits, ended, session }: { turn: Turn; actions: TurnActions; busy: boolean; waits: boolean; ended: boolean; session: string }) {
   const [editing, setEditing] = useState<string | null>(null);
   const [whole, setWhole] = useState(false);
   const message = turn.message!;
@@ -38,9 +38,10 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
   // What an agent begins by itself nobody has said: there is nothing that could be said in another way.
   const byItself = message.origin === "agent";
   const another = byItself ? null : actions.another;
+  const unsent = waits && !turn.info?.stop_reason && !turn.info?.context;
   // What an ended session was stays as it is.
   const again: MenuItem[] = [
-    { label: "Edit in place", icon: "pencil", hint: "Changes what was said; later turns stay", disabled: busy, run: () => setEditing(message.text) },
+    { label: "Edit in place", icon: "pencil", hint: unsent ? "Changes what is sent when the turn begins" : "Changes what was said; later turns stay", disabled: busy && !waits, run: () => setEditing(message.text) },
     { label: "Retry from here", icon: "retry", hint: "Takes this turn and all after it back, and sends it again", disabled: busy, run: () => actions.retry(turn) },
   ];
   const changes: MenuItem[] = [
@@ -90,7 +91,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, ended,
           <textarea autoFocus value={editing} onChange={(event) => setEditing(event.target.value)} onKeyDown={keys} aria-label="Message" rows={Math.min(12, editing.split("\n").length + 1)} className="w-full rounded-md border border-line bg-ground p-2" />
           <div className="flex flex-wrap gap-2">
             <Button type="submit" tone="primary" disabled={!editing.trim()}>Save</Button>
-            <Button disabled={!editing.trim()} onClick={() => (actions.retry(turn, editing), setEditing(null))}>Save and retry</Button>
+            {!busy && <Button disabled={!editing.trim()} onClick={() => (actions.retry(turn, editing), setEditing(null))}>Save and retry</Button>}
             <Button tone="quiet" onClick={() => setEditing(null)}>Cancel</Button>
           </div>
         </form>
@@ -123,7 +124,7 @@ export const Separator = memo(function Separator({ turn }: { turn: Turn }) {
       <span className="flex flex-wrap items-center gap-x-2 gap-y-0.5">
         <span title={exact(info?.started_at)}>Turn {turn.turn}</span>
         {info && <Sep>{info.agent}</Sep>}
-        {info?.duration_ms != null && <Sep><span className="tabular-nums">{duration(info.duration_ms)}</span></Sep>}
+        {info?.context && info.duration_ms != null && <Sep><span className="tabular-nums">{duration(info.duration_ms)}</span></Sep>}
         {tokens > 0 && (
           <Sep>
             <span className="tabular-nums" title={`${(usage?.input_tokens ?? 0).toLocaleString("en")} in, ${(usage?.output_tokens ?? 0).toLocaleString("en")} out, ${(usage?.cache_read_tokens ?? 0).toLocaleString("en")} from the cache`}>{count(tokens)} tokens</span>
@@ -131,9 +132,9 @@ export const Separator = memo(function Separator({ turn }: { turn: Turn }) {
         )}
         {cost != null && <Sep><span className="tabular-nums">{money(cost)}</span></Sep>}
         {filled !== null && <Sep><span className="tabular-nums" title="How full the agent's context is">{filled} % of context</span></Sep>}
-        {info && (
+        {info?.context && (
           <Sep>
-            <Badge info={info} />
+            <Badge context={info.context} why={info.context_reason} />
           </Sep>
         )}
         {ended && ended !== "end_turn" && <Sep><span className={ended === "cancelled" ? "" : "font-medium text-red"}>{STOP_WORDS[ended] ?? ended}</span></Sep>}
@@ -149,12 +150,12 @@ export const ReplayedRow = memo(function ReplayedRow({ info }: { info: TurnInfo 
 });
 
 /** How the turn began; pressed, why. */
-function Badge({ info }: { info: TurnInfo }) {
+function Badge({ context, why }: { context: NonNullable<TurnInfo["context"]>; why: string }) {
   const [told, setTold] = useState(false);
-  const reason = contextReason(info.context, info.context_reason);
+  const reason = contextReason(context, why);
   return (
     <>
-      <button type="button" aria-expanded={told} title={reason} className={`reach hover:underline ${BADGES[info.context]}`} onClick={() => setTold(!told)}>{info.context_reason === "first_turn" ? "new" : CONTEXT_WORDS[info.context]}</button>
+      <button type="button" aria-expanded={told} title={reason} className={`reach hover:underline ${BADGES[context]}`} onClick={() => setTold(!told)}>{why === "first_turn" ? "new" : CONTEXT_WORDS[context]}</button>
       {told && <span>{reason}</span>}
     </>
   );

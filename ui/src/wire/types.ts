@@ -30,7 +30,8 @@ export interface TurnInfo {
   error: string | null;
   usage: Usage | null;
   cost_usd: number | null;
-  context: "live" | "resumed" | "fresh";
+  /** Null until the turn begins: its message is accepted, and may wait. */
+  context: "live" | "resumed" | "fresh" | null;
   context_reason: string;
   input_bytes: number | null;
   model?: string | null;
@@ -58,7 +59,8 @@ export interface Session {
   workdir: string;
   labels: string[];
   archived: boolean;
-  state: "processing" | "idle" | "ended";
+  /** Accepted: a message has its turn, which has not begun yet. */
+  state: "accepted" | "processing" | "idle" | "ended";
   status: "running" | "completed" | "stopped" | "timed-out" | "failed";
   attached: "live" | "suspended" | "ended";
   created_at: string;
@@ -84,6 +86,8 @@ export interface Session {
   pending_prompts: number;
   waiting_until: string | null;
   waiting_reason: string | null;
+  /** Why the accepted turn has not begun: a code for programs, a sentence for people. */
+  waits_for?: { code: string; message: string } | null;
   usage: Usage & { [key: string]: Json | undefined };
   last_line?: string;
   waiting_for?: string;
