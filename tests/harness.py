@@ -265,8 +265,8 @@ class LiveServer:
         return self.get(f"/api/sessions/{session}")
 
     def wait_idle(self, session: str, timeout_s: float = WAIT_S) -> Any:
-        """Until no turn runs; the session then."""
-        return self.wait(session, lambda s: s["state"] != "processing", timeout_s)
+        """Until no turn runs or waits to begin; the session then."""
+        return self.wait(session, lambda s: s["state"] in ("idle", "ended"), timeout_s)
 
     def wait(self, session: str, ready: Callable[[Any], bool], timeout_s: float = WAIT_S) -> Any:
         found: list[Any] = []
