@@ -187,7 +187,7 @@ _TOLD: dict[str, Callable[[Json, str, Words], tuple[str, Json] | None]] = {
 
 
 KNOWN_TOOLS = 10_000
-"""Of a turn. The result of an older tool is told as that of an unknown one."""
+"""Of a turn. The result of an older tool is shown as one of an unknown tool."""
 
 
 class Teller:
