@@ -316,7 +316,9 @@ class Journal:
                 self.decided_seq = seq
                 self._decisive.append((seq, event, size))
                 self._decisive_bytes += size
-        while len(self._decisive) > DECISIVE_KEPT or self._decisive_bytes > DECISIVE_BYTES:
+        # Only a runner reads them.
+        most, most_bytes = (DECISIVE_KEPT, DECISIVE_BYTES) if self.has_runner else (0, 0)
+        while len(self._decisive) > most or self._decisive_bytes > most_bytes:
             self._decisive_after, _, dropped = self._decisive.popleft()
             self._decisive_bytes -= dropped
         self.last_seq = seqs[-1]
