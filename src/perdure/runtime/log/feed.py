@@ -138,14 +138,22 @@ class Feed:
                 self._kept.append(change)
                 self._kept_bytes += len(change.event.body)
             self.position = changes[-1].position
-            while len(self._kept) > KEPT_CHANGES or self._kept_bytes > KEPT_BYTES:
-                dropped = self._kept.popleft()
-                self._kept_after = dropped.position
-                self._kept_bytes -= len(dropped.event.body)
+            self.trim()
         for follower in list(self.followers):
             follower.wake()
         for consumer in self.consumers:
             consumer.wake()
+        self.trim()
+
+    def trim(self) -> None:
+        """Keep no more than the bound, and nothing that everybody has read."""
+        read_by_all = min((each.position for each in (*self.followers, *self.consumers)), default=self.position)
+        while self._kept and (
+            self._kept[0].position <= read_by_all or len(self._kept) > KEPT_CHANGES or self._kept_bytes > KEPT_BYTES
+        ):
+            dropped = self._kept.popleft()
+            self._kept_after = dropped.position
+            self._kept_bytes -= len(dropped.event.body)
 
     async def _read(self, after: int) -> list[Change]:
         rows = await self._log.store.list_changes(after, TYPES, READ_CHANGES, max_bytes=READ_BYTES)
@@ -230,6 +238,7 @@ class Consumer:
                 await asyncio.sleep(FAULT_RETRY_S)
                 continue
             self._done.set()
+            self._feed.trim()
             await self._news.wait()
             self._news.clear()
 
