@@ -214,3 +214,47 @@ async def test_a_position_of_another_life_of_the_store_is_not_waited_for(store: 
     await consumer.stop()
     await feed.stop()
     assert handled.titles == ["b"]
+
+
+async def test_a_consumer_that_is_killed_before_its_first_change_misses_nothing(store: CountedStore) -> None:
+    log = await opened(store)
+    handled = Handled()
+    feed = Feed(log)
+    await feed.start()
+    first = Consumer(feed, log, "test", handled)
+    await first.start()
+    assert first._task is not None
+    first._task.cancel()
+    await asyncio.gather(first._task, return_exceptions=True)
+    feed.consumers.clear()
+    await created(log, "a")
+    again = Consumer(feed, log, "test", handled)
+    await again.start()
+    await again.settle()
+    await again.stop()
+    await feed.stop()
+    assert handled.titles == ["a"]
+
+
+async def test_a_consumer_with_a_bug_says_so_and_is_given_the_same_again(
+    store: CountedStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(feed_module, "FAULT_RETRY_S", 0.01)
+    log = await opened(store)
+    seen: list[str] = []
+
+    async def handle(changes: Sequence[Change]) -> None:
+        seen.extend(change.session_id for change in changes)
+        if len(seen) == 1:
+            raise KeyError("delta")
+
+    feed = Feed(log)
+    await feed.start()
+    consumer = Consumer(feed, log, "test", handle)
+    await consumer.start()
+    await created(log, "a")
+    await consumer.settle()
+    await consumer.stop()
+    await feed.stop()
+    assert seen == ["a", "a"]
+    assert "consumer test failed" in caplog.text

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,12 +23,14 @@ from perdure.runtime.log import journal as journal_module
 from perdure.runtime.log import log as log_module
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
+from perdure.runtime.running.commands import Commands
 from perdure.stores.base import Append, Checkpoint, Kept
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.wakeups import LocalWakeups
 from tests.core.stage import world
 from tests.harness import WAIT_S
 from tests.runtime.logs import opened
+from tests.simulation.nodes import SharedStore
 
 
 class CountedStore(SqliteStore):
@@ -307,3 +310,53 @@ async def test_an_abort_from_a_log_that_does_not_own_the_session_stops_the_agent
     await journal.record(lambda state: decide(state, cmd.AbortTurn(), engine.facts.world(state)))
     await until(lambda: made.state.phase == "idle")
     assert made.state.turn is not None and made.state.turn.stop_reason == "cancelled"
+
+
+async def test_a_fenced_owner_does_not_detach_the_process_of_the_next_one(store: CountedStore) -> None:
+    old = await in_a_turn(await opened(store, "a"))
+    over = ob.TurnFinished(1, "end_turn")
+    await old.record(lambda state: observe(state, "l", [over], world()), by_owner=True)
+    new_log = await opened(store, "b")
+    new = await new_log.open("s")
+    await new_log.claim(new)
+    await new.record(titled("mine now"))
+    old.log.generation = new_log.generation
+    facts: Any = SimpleNamespace(world=lambda *_: world())
+    await Commands(old.log, facts).suspend(old, "server_stopped")
+    await new.catch_up()
+    assert new.state.attached is not None, "only its owner may let go of a process"
+    await Commands(new_log, facts).suspend(new, "server_stopped")
+    assert new.state.attached is None
+
+
+async def test_a_step_whose_answer_was_lost_is_found_by_the_poll_though_nobody_follows(store: CountedStore) -> None:
+    """Else a turn that it began would run nowhere."""
+    log = await opened(store, "a")
+    journal = await in_a_turn(log)
+    changed: list[str] = []
+    log.watch(changed.append)
+    store.loses_answer = True
+    with pytest.raises(StoreError):
+        await journal.record(titled("kept, and nobody knows"))
+    assert not journal.followers and changed == []
+    log.evict(-1)
+    await log.poll()
+    assert journal.state.title == "kept, and nobody knows" and changed == ["s"]
+
+
+async def test_a_server_that_starts_beside_a_living_node_leaves_its_sessions_alone(tmp_path: Path) -> None:
+    shared = SharedStore(tmp_path / "perdure.db")
+    await shared.open()
+    other = await opened(shared, "other")
+    running = await in_a_turn(other)
+    await say(running, "word ")
+    log, config = Log(shared), Config()
+    log.generation = other.generation
+    agents, projects = Agents(config.agents, tmp_path, None), Projects(shared, {}, tmp_path)
+    engine = Engine(log, agents, projects, config, tmp_path, node_id="here")
+    await engine.start()
+    await say(running, "more ")
+    assert (running.is_ours, running.state.phase, len(engine.runners)) == (True, "working", 0)
+    assert [row.launch_id for row in await shared.launches()] == ["l"]
+    await engine.stop()
+    await shared.close()
