@@ -1,6 +1,6 @@
 """`./run bench`: Perdure measured beside the C reference, in one run.
 
-    ./run bench [--quick] [--only a,c] [--json FILE]
+    ./run bench [--quick] [--only a,c] [--json FILE] [--beside sandbox-agent]
 
 Above: a person. Below: one module per kind of scenario. It prints a table and is deliberately no test: the exit code is
 0 whether or not a bar is met, since timings depend on the machine; it is 1 if an event was lost or came twice.
@@ -12,39 +12,43 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from benchmarks import continuity, first_token, long_verbs, opening, parts, resting, streaming
+from benchmarks import continuity, first_token, long_verbs, opening, parts, resting, sandbox_agent, streaming
 from benchmarks.reference import NoCompiler
+from benchmarks.sandbox_agent import NotInstalled
+from benchmarks.streaming import Scenario
 from benchmarks.table import Row, aligned
 
-Scenario = Callable[[Path, Path, bool], list[Row]]
-
-SCENARIOS: dict[str, tuple[Scenario, ...]] = {
-    "a": (streaming.crowd,),
-    "b": (streaming.bursts,),
-    "c": (streaming.sessions,),
-    "d": (streaming.single,),
-    "e": (resting.starts, resting.idle_sessions),
-    "f": (opening.long_sessions,),
-    "h": (first_token.first_token,),
-    "i": (continuity.prefixes,),
-    "j": (long_verbs.long_verbs,),
-}
 PARTS = "g"
 
 
-def measure(names: list[str], quick: bool) -> tuple[list[Row], str]:
+def scenarios(beside: list[str] | None = None) -> dict[str, tuple[Scenario, ...]]:
+    """`beside`: how to start the other server, for the scenarios that can measure it."""
+    return {
+        "a": (streaming.crowd,),
+        "b": (streaming.bursts,),
+        "c": (streaming.sessions("c", 100, beside),),
+        "d": (streaming.sessions("d", 1, beside), streaming.sessions("d", 20, beside)),
+        "e": (resting.starts, resting.idle_sessions),
+        "f": (opening.long_sessions,),
+        "h": (first_token.first_token,),
+        "i": (continuity.prefixes,),
+        "j": (long_verbs.long_verbs,),
+    }
+
+
+def measure(names: list[str], quick: bool, beside: list[str] | None = None) -> tuple[list[Row], str]:
     """All rows, and what the scripts of the parts said."""
     rows: list[Row] = []
+    known = scenarios(beside)
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as name:
         folder = Path(name)
         agent = streaming.compiled_agent(folder)
         for scenario in names:
-            for work in SCENARIOS.get(scenario, ()):
+            for work in known.get(scenario, ()):
                 began = time.monotonic()
                 rows += work(folder, agent, quick)
                 sys.stderr.write(f"{scenario}: {work.__name__} in {time.monotonic() - began:.0f} s\n")
@@ -56,18 +60,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="shorter streams, fewer rounds: under a minute")
     parser.add_argument("--only", default="abcdefghij", help="which scenarios, e.g. a,c")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    parser.add_argument(
+        "--beside", choices=[sandbox_agent.NAME], help="measure this server too, in c and d; installed when needed"
+    )
     given = parser.parse_args(arguments)
     names = sorted(set(given.only) - {","})
-    if unknown := set(names) - {*SCENARIOS, PARTS}:
+    if unknown := set(names) - {*scenarios(), PARTS}:
         parser.error(f"there is no scenario {', '.join(sorted(unknown))}")
     load = os.getloadavg()[0]
     try:
-        rows, said = measure(names, given.quick)
-    except NoCompiler as error:
+        beside = sandbox_agent.installed() if given.beside else None
+        rows, said = measure(names, given.quick, beside)
+    except (NoCompiler, NotInstalled) as error:
         sys.stderr.write(f"Nothing can be measured: {error}.\n")
         return 2
     if rows:
-        sys.stdout.write(aligned(rows) + "\n")
+        sys.stdout.write(aligned(rows, given.beside or "") + "\n")
     if said:
         sys.stdout.write(f"\n{said}\n")
     sys.stdout.write(

@@ -1,13 +1,16 @@
-"""What a process has used, as the kernel counts it.
+"""What a process and the whole machine have used, as the kernel counts it.
 
 Above: every scenario, and the demo in reference.py. Below: /proc (Linux only). It deliberately samples nothing by
 itself: whoever measures reads before and after.
 """
 
+import os
 import time
 from typing import NamedTuple
 
 PROCESS_CLOCK = 2
+IDLE_FIELDS = (4, 5, 8)
+"""Of the first line of /proc/stat: idle, waiting for a disk, and given to other machines by the hypervisor."""
 
 
 class Memory(NamedTuple):
@@ -16,10 +19,35 @@ class Memory(NamedTuple):
     """What would be given back if the process ended: its private pages."""
 
 
+class Spent(NamedTuple):
+    """Processor time up to a moment, or between two."""
+
+    server_s: float
+    machine_s: float
+    """Of all processes and the kernel: servers move work to threads, keepers and sockets, and none can hide it here."""
+
+    def since(self, before: "Spent") -> "Spent":
+        return Spent(self.server_s - before.server_s, self.machine_s - before.machine_s)
+
+
+def spent(pid: int) -> Spent:
+    return Spent(cpu_s(pid), machine_cpu_s())
+
+
 def cpu_s(pid: int) -> float:
     """User and system time of all threads, exactly. Children are not counted."""
     # How Linux numbers the clock of another process; the C library's clock_getcpuclockid() does the same.
     return time.clock_gettime((~pid << 3) | PROCESS_CLOCK)
+
+
+def machine_cpu_s() -> float:
+    """All time of all cores that was not idle. Only a difference of two means something."""
+    with open("/proc/stat", "rb") as file:
+        fields = file.readline().split()
+    # Counted from what was idle: Linux measures that, and only samples at each tick what was busy.
+    cores = os.sysconf("SC_NPROCESSORS_ONLN")
+    idle = sum(int(fields[field]) for field in IDLE_FIELDS)
+    return cores * time.monotonic() - idle / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int) -> Memory:

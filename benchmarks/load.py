@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 MARK = b"@"
 MARK_DIGITS = 19
 ID = b"\nid: "
-IDS = re.compile(rb"\nid: (\d+)\nevent: (\w+)")
+# Only Perdure writes the event's name after the id, and only its snapshots are looked for by name.
+IDS = re.compile(rb"\nid: (\d+)(?:\nevent: (\w+))?")
 READ_BYTES = 256 * 1024
 EXACT_VIEWERS = 8
 CONNECT_TIMEOUT_S = 60.0

@@ -1,10 +1,12 @@
-"""Scenario j: how long others wait while a very long session is read, planned or forked.
+"""Scenario j: how long others wait while a very long session is read, planned or forked, and how long that takes.
 
 Above: bench.py. Below: sessions written as in opening.py, and a real server. One asks for something that concerns the
 whole of a session; another asks all the time whether the server is up, and the longest that it waits is the figure.
+GET of a session shows a page of it, so it costs the same however long the session is.
 """
 
 import asyncio
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +19,12 @@ from benchmarks.table import Row
 from tests.harness import LiveServer
 
 MOST_MS = 50.0
+MOST_ITSELF_MS = 1_000.0
+"""Of a verb on a session of many turns, which is read from one record per turn."""
+MOST_GROWTH = 1.3
+"""GET of a session of many turns, beside one that is just longer than a page."""
+SHORT_TURNS = 100
+GETS = 50
 VERBS = {"transcript": ("GET", 200), "plan": ("POST", 200), "fork": ("POST", 201)}
 
 
@@ -56,11 +64,35 @@ def measured(place: Subject, sessions: dict[str, str]) -> list[Row]:
                         method, f"/api/sessions/{session}/{verb}", json=body if method == "POST" else None
                     )
                 assert answer.status_code == status, answer.text
-                note = f"the {verb} itself took {(time.perf_counter() - began) * 1000:,.0f} ms"
-                figure = f"{verb}: others wait at most"
-                rows.append(
-                    Row(scenario=f"j {shape}", figure=figure, value=max(took), unit="ms", most=MOST_MS, note=note)
-                )
+                itself_ms = (time.perf_counter() - began) * 1000
+                scenario = f"j {shape}"
+                most = MOST_ITSELF_MS if shape.endswith("turns") else None
+                rows.append(Row(scenario=scenario, figure=f"{verb} itself", value=itself_ms, unit="ms", most=most))
+                waited = f"{verb}: others wait at most"
+                rows.append(Row(scenario=scenario, figure=waited, value=max(took), unit="ms", most=MOST_MS))
+    return rows
+
+
+def pages(place: Subject, short: str, long: str, turns: int) -> list[Row]:
+    """GET of a session with a hundred turns, and of one with many."""
+    took: dict[str, list[float]] = {short: [], long: []}
+    sizes: dict[str, int] = {}
+    with place as subject:
+        for _ in range(GETS):
+            for session in (short, long):
+                began = time.perf_counter()
+                answer = subject.server.http.get(f"/api/sessions/{session}")
+                took[session].append((time.perf_counter() - began) * 1000)
+                sizes[session] = len(answer.content)
+    base = statistics.median(took[short])
+    rows = []
+    for session, count in ((short, SHORT_TURNS), (long, turns)):
+        scenario, is_long = f"j {count:,} turns", session == long
+        value, size = statistics.median(took[session]), sizes[session]
+        most_ms, most_bytes = (base * MOST_GROWTH, sizes[short] * MOST_GROWTH) if is_long else (None, None)
+        note = f"{value / base:.2f} x that of {SHORT_TURNS}" if is_long else ""
+        rows.append(Row(scenario=scenario, figure="GET session", value=value, unit="ms", most=most_ms, note=note))
+        rows.append(Row(scenario=scenario, figure="GET session", value=size, unit="bytes", most=most_bytes))
     return rows
 
 
@@ -68,7 +100,10 @@ def long_verbs(folder: Path, agent: Path, quick: bool) -> list[Row]:
     turns, pieces = (200, 30_000) if quick else (2_000, 300_000)
     place = Subject(folder / "j", agent)
     database = place.server.data / "perdure.db"
-    names = asyncio.run(write_sessions(database, [turns * EVENTS_PER_TURN], place.workdir))
+    lengths = [SHORT_TURNS * EVENTS_PER_TURN, turns * EVENTS_PER_TURN]
+    names = asyncio.run(write_sessions(database, lengths, place.workdir))
+    short = names[lengths[0]]
     names |= asyncio.run(write_sessions(database, [pieces], place.workdir, one_turn=True))
     many, one = (names[turns * EVENTS_PER_TURN], names[pieces])
-    return measured(place, {f"{turns:,} turns": many, f"one turn of {pieces:,} pieces": one})
+    rows = measured(place, {f"{turns:,} turns": many, f"one turn of {pieces:,} pieces": one})
+    return [*rows, *pages(place, short, many, turns)]

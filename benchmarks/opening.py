@@ -30,7 +30,7 @@ EVENTS_PER_TURN = 100
 DELTAS_AT_ONCE = 1_000
 DELTA = "some words of an answer "
 ROUNDS = 5
-MOST_GROWTH = 1.5
+MOST_GROWTH = 1.3
 """How much slower a session a hundred times as long may be: noise, as nothing may grow with its length."""
 
 

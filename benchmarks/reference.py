@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.figures import cpu_s, memory
+from benchmarks.figures import Spent, memory, spent
 from benchmarks.load import Report, Viewers, mark
 
 COMPILE_TIMEOUT_S = 60
@@ -104,16 +104,20 @@ class Reference:
 
 
 class Outcome(NamedTuple):
-    """One measured stream, of Perdure or of the reference."""
+    """One measured stream, of Perdure, of the reference or of another server."""
 
     report: Report
-    cpu_s: float
-    """Of the server's process, while it was streaming."""
+    spent: Spent
+    """By the server's process, and by the whole machine, while it was streaming."""
     bytes_per_viewer: int
 
     @property
     def us_per_delivery(self) -> float:
-        return self.cpu_s / max(1, self.report.marks) * 1e6
+        return self.spent.server_s / max(1, self.report.marks) * 1e6
+
+    @property
+    def machine_us_per_delivery(self) -> float:
+        return self.spent.machine_s / max(1, self.report.marks) * 1e6
 
     @property
     def deliveries_per_s(self) -> float:
@@ -136,6 +140,14 @@ def sleep_until(moment_ns: int) -> None:
     time.sleep(max(0.0, (moment_ns - time.monotonic_ns()) / 1e9))
 
 
+def spent_streaming(pid: int, starts: list[int], duration_s: float) -> Spent:
+    """Between the first delta and the last of a stream at a rate: its beginning and its end are not measured."""
+    sleep_until(starts[0])
+    before = spent(pid)
+    sleep_until(starts[0] + int(duration_s * 1e9))
+    return spent(pid).since(before)
+
+
 def stream(agent: Path, *, viewers: int, per_s: int, count: int, streams: int = 1, light: bool = False) -> Outcome:
     """The reference under the load agent: `count` deltas in each stream, at a rate or (0) as fast as it takes them."""
     with ExitStack() as stack:
@@ -144,17 +156,18 @@ def stream(agent: Path, *, viewers: int, per_s: int, count: int, streams: int = 
         before = memory(pid).uss_bytes
         crowd = stack.enter_context(Viewers(server.port, viewers, server.paths, light=light))
         connected = memory(pid).uss_bytes
-        begun = cpu_s(pid)
+        begun = spent(pid)
         starts = starts_ns(streams, per_s, LEAD_S + streams * LEAD_PER_STREAM_S)
         agents = [
             subprocess.Popen([str(agent), str(per_s), str(count), str(start)], stdout=end, stdin=subprocess.DEVNULL)
             for end, start in zip(server.inputs, starts, strict=True)
         ]
         deadline = time.monotonic() + STREAM_EXTRA_S + (count / per_s if per_s else 0)
+        used = spent_streaming(pid, starts, count / per_s) if per_s else None
         for running in agents:
             running.wait(max(0.0, deadline - time.monotonic()))
         report = crowd.finish(*[count] * streams)
-        return Outcome(report, cpu_s(pid) - begun, (connected - before) // viewers)
+        return Outcome(report, used or spent(pid).since(begun), (connected - before) // viewers)
 
 
 def demonstrate() -> None:

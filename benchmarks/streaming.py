@@ -1,21 +1,44 @@
 """Scenarios a to d: what a delta costs and how long it takes, from the agent's write to the viewers.
 
-Above: bench.py. Below: the same stream through Perdure (subject.py) and through the C reference (reference.py), one
-after the other. A delivery is one delta of the agent that reached one viewer: deltas that arrive while a commit is in
-flight are joined before they get a number, so frames would compare different things.
+Above: bench.py. Below: the same stream through Perdure (subject.py), through the C reference (reference.py) and, on
+demand, through another server (sandbox_agent.py), one after the other. A delivery is one delta of the agent that
+reached one viewer: deltas that arrive while a commit is in flight are joined before they get a number, so frames would
+compare different things.
 """
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from benchmarks import reference, subject
+from benchmarks import reference, sandbox_agent, subject
 from benchmarks.reference import Outcome
+from benchmarks.sandbox_agent import SandboxAgent
 from benchmarks.subject import Subject
 from benchmarks.table import Row
 
 WRONG = "events lost or doubled"
+Scenario = Callable[[Path, Path, bool], list[Row]]
+
+
+class Bars(Struct, frozen=True, kw_only=True):
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    server_us: float | None = None
+    server_of_c: float | None = None
+    """Instead: a ratio to the C reference."""
+    machine_us: float | None = None
+
+
+NO_BARS = Bars()
+SESSION_BARS = {
+    1: Bars(p50_ms=0.7, server_us=450),
+    20: Bars(p50_ms=6, server_us=150),
+    100: Bars(p50_ms=12, p99_ms=60, server_us=60, machine_us=200),
+}
 
 
 class Load(Struct, frozen=True):
@@ -27,8 +50,17 @@ class Load(Struct, frozen=True):
     light: bool = False
 
 
-def run(folder: Path, agent: Path, name: str, load: Load) -> tuple[Outcome, Outcome]:
-    """(Perdure, C) under the same load."""
+class Outcomes(NamedTuple):
+    """Of the same load, through one server after the other."""
+
+    ours: Outcome
+    theirs: Outcome
+    """Of the C reference."""
+    other: Outcome | None
+
+
+def run(folder: Path, agent: Path, name: str, load: Load, beside: list[str] | None = None) -> Outcomes:
+    """`beside`: how to start the other server, if it is to be measured too."""
     with Subject(folder / name, agent) as server:
         ours = subject.stream(
             server,
@@ -46,7 +78,11 @@ def run(folder: Path, agent: Path, name: str, load: Load) -> tuple[Outcome, Outc
         streams=load.sessions,
         light=load.light,
     )
-    return ours, theirs
+    if beside is None:
+        return Outcomes(ours, theirs, None)
+    with SandboxAgent(folder / f"{name}-beside", agent, beside) as peer:
+        other = sandbox_agent.stream(peer, per_s=load.per_s, count=load.count, sessions=load.sessions)
+    return Outcomes(ours, theirs, other)
 
 
 def faults(scenario: str, load: Load, ours: Outcome) -> list[Row]:
@@ -64,34 +100,45 @@ def faults(scenario: str, load: Load, ours: Outcome) -> list[Row]:
     return [Row(scenario=scenario, figure=WRONG, value=wrong, most=0.0001, note=note)]
 
 
-def cost(scenario: str, ours: Outcome, theirs: Outcome, most: float | None = None) -> Row:
+def compared(
+    found: Outcomes, scenario: str, figure: str, unit: str, of: Callable[[Outcome], float], most: float | None = None
+) -> Row:
     return Row(
         scenario=scenario,
-        figure="CPU per delivery",
-        value=ours.us_per_delivery,
-        unit="us",
-        reference=theirs.us_per_delivery,
+        figure=figure,
+        value=of(found.ours),
+        unit=unit,
+        reference=of(found.theirs),
+        beside=None if found.other is None else of(found.other),
         most=most,
-        of_reference=most is not None,
     )
 
 
-def latency(scenario: str, ours: Outcome, theirs: Outcome, p50_most_ms: float | None = None) -> list[Row]:
-    mine, other = ours.report, theirs.report
-    figures = (("p50", mine.p50_ms, other.p50_ms, p50_most_ms), ("p99", mine.p99_ms, other.p99_ms, None))
+def cost(scenario: str, found: Outcomes, bars: Bars = NO_BARS) -> Row:
+    row = compared(found, scenario, "CPU per delivery", "us", lambda one: one.us_per_delivery, bars.server_us)
+    return row if bars.server_of_c is None else replace(row, most=bars.server_of_c, of_reference=True)
+
+
+def machine_cost(scenario: str, found: Outcomes, bars: Bars = NO_BARS) -> Row:
+    name = "machine CPU per delivery"
+    return compared(found, scenario, name, "us", lambda one: one.machine_us_per_delivery, bars.machine_us)
+
+
+def latency(scenario: str, found: Outcomes, bars: Bars = NO_BARS) -> list[Row]:
     return [
-        Row(scenario=scenario, figure=f"latency {name}", value=value, unit="ms", reference=beside, most=most)
-        for name, value, beside, most in figures
+        compared(found, scenario, "latency p50", "ms", lambda one: one.report.p50_ms, bars.p50_ms),
+        compared(found, scenario, "latency p99", "ms", lambda one: one.report.p99_ms, bars.p99_ms),
     ]
 
 
 def crowd(folder: Path, agent: Path, quick: bool) -> list[Row]:
     """a: one session, very many viewers."""
     load = Load(viewers=2000, per_s=20, count=60 if quick else 140)
-    ours, theirs = run(folder, agent, "a", load)
+    found = run(folder, agent, "a", load)
+    ours, theirs, _ = found
     return [
-        cost("a 1 x 2,000 viewers x 20/s", ours, theirs, most=1.6),
-        *latency("a", ours, theirs),
+        cost("a 1 x 2,000 viewers x 20/s", found, Bars(server_of_c=1.35)),
+        *latency("a", found),
         Row(
             scenario="a",
             figure="memory per viewer",
@@ -109,7 +156,8 @@ def bursts(folder: Path, agent: Path, quick: bool) -> list[Row]:
     rows: list[Row] = []
     for viewers, count in ((1, 50_000 if quick else 200_000), (100, 50_000 if quick else 100_000)):
         load = Load(viewers=viewers, per_s=0, count=count, light=viewers > 1)
-        ours, theirs = run(folder, agent, f"b{viewers}", load)
+        found = run(folder, agent, f"b{viewers}", load)
+        ours, theirs, _ = found
         limited = [name for name, one in (("Perdure", ours), ("C", theirs)) if one.readers_were_the_limit]
         rows += [
             Row(
@@ -122,25 +170,31 @@ def bursts(folder: Path, agent: Path, quick: bool) -> list[Row]:
                 of_reference=viewers > 1,
                 note=f"the readers were the limit of {' and '.join(limited)}" if limited else "",
             ),
-            cost("b", ours, theirs),
+            cost("b", found),
             *faults("b", load, ours),
         ]
     return rows
 
 
-def sessions(folder: Path, agent: Path, quick: bool, count: int = 100) -> list[Row]:
-    """c: many sessions with a viewer each."""
-    load = Load(viewers=count, per_s=50, count=150 if quick else 400, sessions=count)
-    ours, theirs = run(folder, agent, "c", load)
-    name = f"c {count} sessions x 50/s"
-    return [*latency(name, ours, theirs, p50_most_ms=1.0), cost("c", ours, theirs), *faults("c", load, ours)]
+def sessions(letter: str, count: int, beside: list[str] | None = None) -> Scenario:
+    """c and d: so many sessions with a viewer each."""
+    bars = SESSION_BARS[count]
 
+    def sessions(folder: Path, agent: Path, quick: bool) -> list[Row]:
+        load = Load(viewers=count, per_s=50, count=150 if quick else 400, sessions=count)
+        found = run(folder, agent, f"{letter}{count}", load, beside)
+        name = f"{letter} {count} session{'s' if count > 1 else ''} x 50/s"
+        rows = [
+            *latency(name, found, bars),
+            cost(letter, found, bars),
+            machine_cost(letter, found, bars),
+        ]
+        # The other server's losses are worth a word, but the run is not about them.
+        if found.other is not None and (wrong := faults(letter, load, found.other)):
+            rows[0].note = f"{sandbox_agent.NAME}: {wrong[0].note}"
+        return [*rows, *faults(letter, load, found.ours)]
 
-def single(folder: Path, agent: Path, quick: bool) -> list[Row]:
-    """d: one of each."""
-    load = Load(viewers=1, per_s=50, count=150 if quick else 400)
-    ours, theirs = run(folder, agent, "d", load)
-    return [*latency("d 1 session x 50/s", ours, theirs), cost("d", ours, theirs), *faults("d", load, ours)]
+    return sessions
 
 
 def compiled_agent(folder: Path) -> Path:

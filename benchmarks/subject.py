@@ -7,9 +7,9 @@ its keeper, the driver, the commit and the viewers' sockets. Events are stored b
 import time
 from pathlib import Path
 
-from benchmarks.figures import cpu_s, memory
+from benchmarks.figures import memory, spent
 from benchmarks.load import Viewers
-from benchmarks.reference import Outcome, sleep_until, starts_ns
+from benchmarks.reference import Outcome, spent_streaming, starts_ns
 from tests.harness import LiveServer
 
 HEADERS = ("Authorization: Bearer test-token-of-the-tests",)
@@ -80,18 +80,11 @@ def stream(
     paths = tuple(f"/api/sessions/{name}/events" for name in names)
     with Viewers(port, viewers, paths, HEADERS, 2 * STREAM_EXTRA_S + duration_s, light) as crowd:
         connected = memory(pid).uss_bytes
-        begun = cpu_s(pid)
+        begun = spent(pid)
         starts = starts_ns(sessions, per_s, LEAD_S + sessions * LEAD_PER_SESSION_S)
         for name, start in zip(names, starts, strict=True):
             subject.server.send(name, f"load {per_s} {count} {start}")
-        if per_s:
-            # The turns' beginning and end are not the stream's: only what lies between is counted.
-            sleep_until(starts[0])
-            begun = cpu_s(pid)
-            sleep_until(starts[0] + int(duration_s * 1e9))
-            used = cpu_s(pid) - begun
+        used = spent_streaming(pid, starts, duration_s) if per_s else None
         last = [subject.wait_idle(name, STREAM_EXTRA_S) for name in names]
         report = crowd.finish(*last)
-        if not per_s:
-            used = cpu_s(pid) - begun
-        return Outcome(report, used, (connected - before) // viewers)
+        return Outcome(report, used or spent(pid).since(begun), (connected - before) // viewers)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 HEAD = ("", "figure", "value", "C", "ratio", "bar", "")
+BESIDE_COLUMN = 5
 
 
 class Row(Struct, kw_only=True):
@@ -17,6 +18,8 @@ class Row(Struct, kw_only=True):
     unit: str = ""
     reference: float | None = None
     """The same figure of the C reference, in the same run."""
+    beside: float | None = None
+    """The same figure of another server (`--beside`), in the same run. Bars are not about it."""
     most: float | None = None
     """The bar: a value, or a ratio to C where there is a reference and `of_reference`, that should not be exceeded."""
     least: float | None = None
@@ -70,9 +73,15 @@ def number(value: float) -> str:
     return f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-def aligned(rows: Sequence[Row]) -> str:
+def aligned(rows: Sequence[Row], beside: str = "") -> str:
+    """The table; with a column for the other server, if one was measured."""
     lines = [HEAD, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    if beside:
+        others = [beside, *("" if row.beside is None else number(row.beside) for row in rows)]
+        lines = [
+            (*line[:BESIDE_COLUMN], other, *line[BESIDE_COLUMN:]) for line, other in zip(lines, others, strict=True)
+        ]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )

@@ -1,23 +1,27 @@
 """The benchmarks run: each scenario with the smallest numbers. No timing is asserted, only that it is all there."""
 
 import asyncio
+import os
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks import bench, first_token, long_verbs, opening, parts, resting, streaming
+from benchmarks import bench, first_token, long_verbs, opening, parts, resting, sandbox_agent, streaming
+from benchmarks.figures import Spent, machine_cpu_s, spent
 from benchmarks.load import Report
 from benchmarks.reference import Outcome
 from benchmarks.streaming import Load
 from benchmarks.subject import Subject
 from benchmarks.table import Row, aligned
-from tests.conftest import RealAgent
+from tests.conftest import ROOT, RealAgent
 
 NOTHING_WRONG = Report(
     viewers=2, frames=20, marks=20, lost=0, doubled=0, skipped=0, broken=0, unequal=0,
     p50_ms=1.0, p99_ms=2.0, max_ms=3.0, read_s=1.0, cpu_s=0.1,
 )  # fmt: skip
+NO_TIME = Spent(0.0, 0.0)
 
 
 @pytest.fixture
@@ -37,17 +41,93 @@ def agent(tmp_path: Path) -> Path:
     ids=["a crowd", "a burst", "several sessions"],
 )
 def test_every_delta_reaches_every_viewer_of_both_servers(tmp_path: Path, agent: Path, load: Load) -> None:
-    ours, theirs = streaming.run(tmp_path, agent, "stream", load)
+    ours, theirs, other = streaming.run(tmp_path, agent, "stream", load)
     assert ours.report.marks == theirs.report.marks == load.viewers * load.count
     assert streaming.faults("x", load, ours) == streaming.faults("x", load, theirs) == []
-    assert ours.cpu_s > 0 and theirs.cpu_s > 0
+    assert ours.spent.machine_s > ours.spent.server_s > 0 and theirs.spent.machine_s > theirs.spent.server_s > 0
+    assert other is None
+
+
+@pytest.mark.needs("linux", "cc")
+@pytest.mark.parametrize("sessions", [1, 3])
+def test_the_same_deltas_go_through_the_other_server(
+    tmp_path: Path, agent: Path, real_agent: Callable[[str], RealAgent], sessions: int
+) -> None:
+    with sandbox_agent.SandboxAgent(tmp_path / "beside", agent, real_agent(sandbox_agent.NAME).argv) as peer:
+        found = sandbox_agent.stream(peer, per_s=50, count=20, sessions=sessions)
+    load = Load(viewers=sessions, per_s=50, count=20, sessions=sessions)
+    assert streaming.faults("x", load, found) == []
+    assert found.report.marks == sessions * 20 and found.report.p50_ms > 0
+    assert found.spent.machine_s > found.spent.server_s > 0
+
+
+def test_the_other_server_is_pinned_and_installed_only_by_its_name() -> None:
+    script = runpy.run_path(str(ROOT / "run"))
+    assert sandbox_agent.NAME in script["NODE_SERVERS"].keys() - {**script["NODE_AGENTS"], **script["PYTHON_AGENTS"]}
+
+
+def test_without_the_other_server_nothing_is_measured_and_the_reason_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def installed() -> list[str]:
+        raise sandbox_agent.NotInstalled("sandbox-agent could not be installed: no network")
+
+    monkeypatch.setattr(sandbox_agent, "installed", installed)
+    assert bench.main(["--only", "d", "--beside", "sandbox-agent"]) == 2
+    assert "sandbox-agent could not be installed: no network" in capsys.readouterr().err
+
+
+@pytest.mark.needs("linux")
+def test_what_the_machine_spends_is_at_least_what_a_busy_process_does() -> None:
+    before = spent(os.getpid())
+    while spent(os.getpid()).since(before).server_s < 0.2:
+        pass
+    used = spent(os.getpid()).since(before)
+    # Linux shows idle time in hundredths of a second.
+    assert used.machine_s > used.server_s - 0.05
+    assert machine_cpu_s() >= used.machine_s
+
+
+def outcome(p50_ms: float, server_s: float, machine_s: float, marks: int = 20) -> Outcome:
+    return Outcome(NOTHING_WRONG._replace(p50_ms=p50_ms, marks=marks), Spent(server_s, machine_s), 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "bars"),
+    [
+        (1, ["<= 0.7", "", "<= 450", ""]),
+        (20, ["<= 6", "", "<= 150", ""]),
+        (100, ["<= 12", "<= 60", "<= 60", "<= 200"]),
+    ],
+)
+def test_sessions_have_four_figures_with_the_bars_of_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, bars: list[str]
+) -> None:
+    marks = count * 150
+    found = streaming.Outcomes(outcome(1, 1, 2, marks), outcome(2, 3, 4, marks), outcome(5, 6, 7, marks - 1))
+    monkeypatch.setattr(streaming, "run", lambda *_: found)
+    rows = streaming.sessions("c", count, ["program"])(tmp_path, tmp_path, True)
+    figures = ["latency p50", "latency p99", "CPU per delivery", "machine CPU per delivery"]
+    assert [row.figure for row in rows] == figures and [row.bar for row in rows] == bars
+    machine = rows[-1]
+    assert machine.value == pytest.approx(2 / marks * 1e6)
+    assert machine.reference == pytest.approx(4 / marks * 1e6)
+    assert machine.beside == pytest.approx(7 / (marks - 1) * 1e6)
+    # What the other server lost is said and fails nothing.
+    assert rows[0].note.startswith("sandbox-agent: lost 0,") and f"{marks - 1} of {marks} deltas" in rows[0].note
+
+
+def test_a_crowd_is_compared_with_c_and_sessions_with_a_figure() -> None:
+    found = streaming.Outcomes(outcome(1, 1, 2), outcome(1, 0.5, 1), None)
+    assert streaming.cost("a", found, streaming.Bars(server_of_c=1.35)).verdict == "MISSED by 48%"
+    assert streaming.cost("c", found, streaming.Bars(server_us=50_000)).verdict == "ok"
 
 
 @pytest.mark.parametrize("change", [{"lost": 1}, {"doubled": 1}, {"broken": 1}, {"unequal": 1}, {"marks": 19}])
 def test_whatever_is_lost_or_doubled_is_a_row_that_fails_the_run(change: dict[str, int]) -> None:
     load = Load(viewers=2, per_s=50, count=10)
-    assert streaming.faults("x", load, Outcome(NOTHING_WRONG, 1.0, 0)) == []
-    (row,) = streaming.faults("x", load, Outcome(NOTHING_WRONG._replace(**change), 1.0, 0))
+    assert streaming.faults("x", load, Outcome(NOTHING_WRONG, NO_TIME, 0)) == []
+    (row,) = streaming.faults("x", load, Outcome(NOTHING_WRONG._replace(**change), NO_TIME, 0))
     assert row.figure == streaming.WRONG and "MISSED" in row.verdict
 
 
@@ -76,7 +156,9 @@ def test_others_are_asked_how_long_they_wait_while_a_long_session_is_worked_on(t
     place = Subject(tmp_path / "long", agent)
     names = asyncio.run(opening.write_sessions(place.server.data / "perdure.db", [300], place.workdir, one_turn=True))
     found = long_verbs.measured(place, {"one turn": names[300]})
-    assert [row.figure.partition(":")[0] for row in found] == ["transcript", "plan", "fork"]
+    waits = [row for row in found if row.figure.endswith("others wait at most")]
+    assert [row.figure.partition(":")[0] for row in waits] == ["transcript", "plan", "fork"]
+    assert [row.figure for row in found if row not in waits] == ["transcript itself", "plan itself", "fork itself"]
     assert all(row.value > 0 for row in found)
 
 
@@ -113,6 +195,17 @@ def test_a_bar_is_met_or_missed_by_so_much() -> None:
 def test_the_table_shows_each_figure_beside_its_reference_and_its_bar() -> None:
     table = aligned([Row(scenario="a", figure="cost", value=3, unit="us", reference=2, most=1.6, of_reference=True)])
     assert table.splitlines()[1].split() == ["a", "cost", "3", "us", "2", "1.50", "x", "<=", "1.6", "x", "C", "ok"]
+
+
+def test_the_other_server_has_a_column_only_where_it_was_measured() -> None:
+    rows = [
+        Row(scenario="c", figure="p50", value=3, unit="ms", beside=4, most=5),
+        Row(scenario="c", figure="x", value=1),
+    ]
+    assert "sandbox-agent" not in aligned(rows) and "4" not in aligned(rows)
+    head, first, second = aligned(rows, "sandbox-agent").splitlines()
+    assert head.split() == ["figure", "value", "C", "ratio", "sandbox-agent", "bar"]
+    assert first.split() == ["c", "p50", "3", "ms", "4", "<=", "5", "ok"] and second.split() == ["c", "x", "1"]
 
 
 def test_a_scenario_that_does_not_exist_is_refused() -> None:

@@ -56,6 +56,18 @@ def test_a_gap_and_a_double_that_make_up_for_each_other_are_found_by_the_exact_v
     assert (readers.lost, readers.doubled) == (1, 1)
 
 
+@pytest.mark.parametrize(("ids", "lost", "doubled"), [([1, 2, 3], 0, 0), ([1, 3, 4], 1, 0), ([1, 2, 2], 0, 1)])
+def test_frames_in_chunks_with_the_name_before_the_id_are_counted_too(ids: list[int], lost: int, doubled: int) -> None:
+    chunks = []
+    for number in ids:
+        body = b'event: message\nid: %d\ndata: {"text":"%s"}\n\n' % (number, mark().encode())
+        chunks.append(b"%X\r\n%s\r\n" % (len(body), body))
+    for exact in (True, False):
+        for parts in (chunks, [b"".join(chunks)]):
+            readers = read(parts, exact)
+            assert (readers.frames, readers.marks, readers.lost, readers.doubled) == (3, 3, lost, doubled)
+
+
 @pytest.mark.needs("linux", "cc")
 @pytest.mark.parametrize("light", [False, True])
 def test_the_reference_delivers_every_line_to_every_viewer_once(light: bool) -> None:

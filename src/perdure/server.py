@@ -1,6 +1,7 @@
 """The only place where all is wired: a server is an object that can be started on port 0 and stopped again."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0001
 """How long a busy event loop may keep the interpreter from the store's writer: the default starves it."""
+DATE_S = 1.0
 BACKLOG = 4096
 SHUTDOWN_GRACE_S = 3
 KEEP_ALIVE_S = 60
@@ -51,11 +53,24 @@ class StartError(Exception):
 
 
 class _Http(uvicorn.Server):
-    """uvicorn's server, which says when it listens."""
+    """uvicorn's server, which says when it listens, and sleeps while there is nothing to do."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
+        self._leaving = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Wait for `leave` instead of polling ten times a second. Refresh the `date` header once a second."""
+        while not self._leaving.is_set():
+            await self.on_tick(0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DATE_S):
+                    await self._leaving.wait()
+
+    def leave(self) -> None:
+        self.should_exit = True
+        self._leaving.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -127,7 +142,7 @@ class Server:
         if hasattr(self, "hub"):
             await self.hub.stop()
         if self._http is not None and self._serving is not None:
-            self._http.should_exit = True
+            self._http.leave()
             await asyncio.gather(self._serving, return_exceptions=True)
         listener.close()
         if hasattr(self, "engine"):
@@ -245,7 +260,7 @@ class Server:
         self.directory.remove("server.json")
         await self.hub.stop()
         if self._http is not None and self._serving is not None:
-            self._http.should_exit = True
+            self._http.leave()
             await asyncio.gather(self._serving, return_exceptions=True)
         await self.engine.stop(stop_agents=stop_agents)
         await self.store.close()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from perdure.core.events import Event, HistoryChanged, TurnEnd, TurnStart, UserMessage, WaitingForInput, encode, type_of
 from perdure.runtime.log.reading import of_turns
-from perdure.stores.base import Draft, Stored
+from perdure.stores.base import Draft, KeptRecord, Stored, TurnRecord
 from tests.conformance.stores import Owner, delta, generated
 
 
@@ -74,3 +74,39 @@ class TurnsSuite:
             "turn_end",
             "waiting_for_input",
         ]
+
+    async def test_records_are_kept_replaced_and_removed_with_the_step_that_brings_them(self, owner: Owner) -> None:
+        records = [TurnRecord(number, 10 * number, b"%d" % number) for number in range(1, 5)]
+        await owner.create("s", *a_turn(1, 0), records=records, records_after=0)
+        await owner.append("s", records=[TurnRecord(2, 7, b"again"), TurnRecord(3)], records_after=4)
+        first, second, fourth = KeptRecord(1, 4, 10, b"1"), KeptRecord(2, 4, 7, b"again"), KeptRecord(4, 4, 40, b"4")
+
+        async def kept(turn: int, last: int | None, upto: int = 99, **bounds: int) -> list[KeptRecord]:
+            return (await owner.store.read_records("s", turn, last, upto, **({"limit": 99} | bounds))).kept
+
+        assert await kept(1, None) == [first, second, fourth]
+        assert await kept(2, 3) == [second]
+        assert await kept(1, 10**30, 10**30, limit=10**30) == [first, second, fourth]
+        assert await kept(1, None, limit=2) == [first, second]
+        assert await kept(1, None, max_bytes=17) == [first, second]
+        assert await kept(1, None, max_bytes=0) == [first], "a reader must be able to go on"
+        assert await kept(1, None, upto=3) == [], "they are made of later events"
+        await owner.store.erase("s", owner.generation)
+        assert await kept(1, None) == []
+
+    async def test_a_record_that_lacks_an_event_is_not_kept(self, owner: Owner) -> None:
+        await owner.create("s", *a_turn(1, 0), records=[TurnRecord(1, 1, b"1")], records_after=0)
+        assert (await owner.store.read_records("s", 1, None, 99, limit=9)).kept == [KeptRecord(1, 4, 1, b"1")]
+        # The writer has read three of four events.
+        await owner.append(
+            "s", *a_turn(2, 1), records=[TurnRecord(1, 1, b"2"), TurnRecord(2, 1, b"3")], records_after=3
+        )
+        assert (await owner.store.read_records("s", 1, None, 99, limit=9)).kept == []
+
+    async def test_changes_of_what_was_said_are_found_beside_the_records(self, owner: Owner) -> None:
+        await owner.create("s", *a_turn(1, 0), *a_turn(2, 0), an_edit(1), an_edit(2), *a_turn(3, 0))
+        await owner.append("s", records=[TurnRecord(1, 1, b"1"), TurnRecord(3, 1, b"3")], records_after=14)
+        found = await owner.store.read_records("s", 1, None, 99, limit=9)
+        assert [record.turn for record in found.kept] == [1, 3]
+        assert [(row.seq, row.turn) for row in found.changes] == [(9, 1), (10, 2)]
+        assert (await owner.store.read_records("s", 3, None, 99, limit=9)).changes == []

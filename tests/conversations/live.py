@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from perdure.core import events as ev
 from perdure.core.transcript import History
 from tests.conversations import script
-from tests.end_to_end.victims import gone, kill
+from tests.end_to_end.victims import kill
 from tests.harness import LiveServer, eventually
 
 FAMILIES = dict(zip(script.AGENTS, ("rehearsal", "rehearsal-stream", "rehearsal-resume"), strict=True))
@@ -105,7 +105,8 @@ class Play:
         pid = self.server.session(self.session)["pid"]
         if pid is not None:
             kill(pid)
-            eventually(lambda: gone(pid), "the agent is dead")
+            # A message that comes before the server knows goes to the dead process, and its turn fails.
+            eventually(lambda: self.server.session(self.session)["pid"] != pid, "the server knows that it is dead")
 
     def _fork(self, step: script.Fork) -> None:
         if self.shown:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from perdure.runtime.keeping.hints import Hints
 from perdure.runtime.keeping.launch import Exit, Launch, LaunchSpec
 
 
@@ -65,9 +66,15 @@ class RecordedLaunch(Launch):
         self.cut: int | None = None
         self.crash_at_line: int | None = None
         self.reached = asyncio.Event()
-        self._tell: Callable[[], None] = lambda: None
+        self._tell: Callable[[], object] = lambda: None
 
-    async def connect(self, on_output: Callable[[], None], on_closed: Callable[[], None], timeout_s: float) -> None:
+    async def connect(
+        self,
+        on_output: Callable[[], object],
+        on_closed: Callable[[], object],
+        timeout_s: float,
+        hints: Hints | None = None,
+    ) -> None:
         self._tell = on_output
         asyncio.get_running_loop().call_soon(on_output)
 

@@ -23,7 +23,7 @@ from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
 from tests.end_to_end.spool import Recordings, Spool
 from tests.harness import WAIT_S, LiveServer
-from tests.runtime.logs import opened
+from tests.runtime.logs import node_id, opened
 from tests.sizes import size
 
 STEP_BYTES = size("CUT_STEP", 1, fast=40)
@@ -84,7 +84,9 @@ class Stage:
         log, config = await opened(self.store), Config()
         projects = Projects(self.store, config.projects, self.data)
         agents = Agents(config.agents, self.data, None)
-        return Engine(log, agents, projects, config, self.data, node_id="here")
+        engine = Engine(log, agents, projects, config, self.data, node_id=node_id())
+        engine.pump.start()
+        return engine
 
     async def begin(self, session: str, script: str) -> tuple[Engine, Runner]:
         """The first server takes the message."""
@@ -129,6 +131,7 @@ class Stage:
                     await self._answer(engine, journal, msgspec.to_builtins(prompt))
                 await asyncio.sleep(0)
         await runner.stop()
+        await engine.pump.stop()
         seen = Seen(await engine.log.history(self.session), await self._types(), list(self.recordings.given))
         await self.store.erase(self.session, engine.log.generation)
         return seen
@@ -147,6 +150,7 @@ class Stage:
         assert runner.task is not None
         runner.task.cancel()
         await asyncio.wait([runner.task])
+        await engine.pump.stop()
         return journal.state.working
 
     async def _answer(self, engine: Engine, journal: Journal, prompt: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import NO_LIMITS, LiveServer
+from tests.harness import NO_LIMITS, LiveServer, eventually
 from tests.sizes import size
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
@@ -56,6 +56,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
             server.turn(session, f"say session {number} turn {turn} " + "word " * 200)
         server.post(f"/api/sessions/{session}/stop", expect=200)
     sessions = [session["id"] for session in server.get("/api/sessions")["sessions"]]
+    eventually(lambda: all(is_compacted(server.log(session)) for session in sessions), "finished turns are joined")
     logs = {session: server.log(session) for session in sessions}
     server.stop()
     yield server.data, logs
@@ -79,6 +80,11 @@ def logs_in(data: Path, sessions: list[str]) -> dict[str, list[Any]]:
         return {session: server.log(session) for session in sessions}
     finally:
         server.destroy()
+
+
+def is_compacted(log: list[Any]) -> bool:
+    """Whether the pieces of the first turn's text are one; the other turns have too few events for that."""
+    return len([event for event in log if event["type"] == "assistant_text" and event["turn"] == 1]) == 1
 
 
 def lose(data: Path, page: int) -> None:

@@ -1,8 +1,16 @@
 """Logs over a store, as servers have them: each a node that may own sessions."""
 
+import secrets
+
 from perdure.runtime.log.log import Log
 from perdure.stores.base import Owner, Store
 from perdure.stores.wakeups import Wakeups
+
+
+def node_id() -> str:
+    """Of a server that starts agents: it ends what carries its name, so no two that run at the same time may share
+    it."""
+    return f"here{secrets.token_hex(4)}"
 
 
 async def opened(store: Store, node: str = "here", wakeups: Wakeups | None = None) -> Log:

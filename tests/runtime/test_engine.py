@@ -31,6 +31,7 @@ from perdure.runtime.verbs.sessions import Opening, Sessions
 from perdure.stores.base import Append, Kept
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import WAIT_S
+from tests.runtime.logs import node_id
 
 
 class HeldStore(SqliteStore):
@@ -62,7 +63,7 @@ async def engine(store: HeldStore, tmp_path: Path) -> AsyncIterator[Engine]:
     log.generation = await store.claim()
     agents = Agents(config.agents, tmp_path, None)
     projects = Projects(store, config.projects, tmp_path)
-    made = Engine(log, agents, projects, config, tmp_path, node_id="here")
+    made = Engine(log, agents, projects, config, tmp_path, node_id=node_id())
     await made.start()
     yield made
     async with asyncio.timeout(WAIT_S):

@@ -12,6 +12,7 @@ from perdure.core.errors import Refused, StoreDamaged, StoreFull
 from perdure.runtime.agents.registry import Agents
 from perdure.runtime.data.projects import Projects
 from perdure.runtime.engine import Engine
+from perdure.runtime.keeping import processes
 from perdure.runtime.log.log import Log
 from perdure.runtime.log.quarantine import Damage
 from perdure.runtime.verbs import eraser
@@ -20,6 +21,7 @@ from perdure.runtime.verbs.sessions import Import, Opening, Sessions
 from perdure.stores import sqlite_scrub
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import WAIT_S
+from tests.runtime.logs import node_id
 
 
 class CrampedStore(SqliteStore):
@@ -39,7 +41,7 @@ async def started(store: SqliteStore, folder: Path) -> tuple[Engine, Sessions]:
     log, config = Log(store), Config()
     log.generation = await store.claim()
     agents, projects = Agents(config.agents, folder, None), Projects(store, {}, folder)
-    engine = Engine(log, agents, projects, config, folder, node_id="here")
+    engine = Engine(log, agents, projects, config, folder, node_id=node_id())
     await engine.start()
     # Each test says when what is left to erase is looked for.
     await engine.sessions.eraser.let_go()
@@ -200,6 +202,8 @@ async def test_a_runner_whose_session_is_gone_ends_instead_of_trying_again(
     assert not [record for record in caplog.records if record.exc_info], caplog.text
     await host.stop(stop_agents=True)
     await store.close()
+    # Nobody knows of these any more; the next start would end them.
+    await processes.end_marked([folder.name for folder in (tmp_path / "launches").iterdir()], 1.0)
 
 
 async def test_a_database_that_is_too_large_to_be_rewritten_is_told_with_what_to_do(

@@ -2,6 +2,7 @@
 miss nothing."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from perdure.core.errors import StoreError
 from perdure.core.session import create, decide
 from perdure.runtime.log import feed as feed_module
 from perdure.runtime.log import log as log_module
-from perdure.runtime.log.feed import CURSORS, Change, Consumer, Feed
+from perdure.runtime.log.feed import CURSORS, Change, Consumer, Feed, Handle
 from perdure.runtime.log.log import Log
 from perdure.stores.sqlite import SqliteStore
 from tests.core.stage import world
@@ -135,20 +136,26 @@ class Handled:
         self.titles += [change.session_id for change in changes]
 
 
+@contextlib.asynccontextmanager
+async def consuming(log: Log, handle: Handle) -> AsyncIterator[tuple[Feed, Consumer]]:
+    feed = Feed(log)
+    await feed.start()
+    consumer = Consumer(feed, log, "test", handle)
+    await consumer.start()
+    yield feed, consumer
+    await consumer.stop()
+    await feed.stop()
+
+
 async def test_a_consumer_goes_on_where_the_last_server_was(store: CountedStore) -> None:
     log = await opened(store)
     await created(log, "before it was there")
     handled = Handled()
     for names in (["a", "b"], ["c"], []):
-        feed = Feed(log)
-        await feed.start()
-        consumer = Consumer(feed, log, "test", handled)
-        await consumer.start()
-        for name in names:
-            await created(log, name)
-        await consumer.settle()
-        await consumer.stop()
-        await feed.stop()
+        async with consuming(log, handled) as (_, consumer):
+            for name in names:
+                await created(log, name)
+            await consumer.settle()
         await created(log, f"while nobody reads {len(names)}")
     assert handled.titles == ["a", "b", "while nobody reads 2", "c", "while nobody reads 1"]
 
@@ -186,17 +193,12 @@ async def test_a_consumer_that_fails_is_given_the_same_again(
     log = await opened(store)
     handled = Handled()
     handled.failures = 3
-    feed = Feed(log)
-    await feed.start()
-    consumer = Consumer(feed, log, "test", handled)
-    await consumer.start()
-    await created(log, "a")
-    await feed.refresh()
-    async with asyncio.timeout(WAIT_S):
-        while not handled.titles:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    await consumer.stop()
-    await feed.stop()
+    async with consuming(log, handled) as (feed, _):
+        await created(log, "a")
+        await feed.refresh()
+        async with asyncio.timeout(WAIT_S):
+            while not handled.titles:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
     assert handled.titles == ["a"]
 
 
@@ -205,14 +207,9 @@ async def test_a_position_of_another_life_of_the_store_is_not_waited_for(store: 
     await created(log, "a")
     await store.put_document(CURSORS, "test", b"999999")
     handled = Handled()
-    feed = Feed(log)
-    await feed.start()
-    consumer = Consumer(feed, log, "test", handled)
-    await consumer.start()
-    await created(log, "b")
-    await consumer.settle()
-    await consumer.stop()
-    await feed.stop()
+    async with consuming(log, handled) as (_, consumer):
+        await created(log, "b")
+        await consumer.settle()
     assert handled.titles == ["b"]
 
 
@@ -248,13 +245,8 @@ async def test_a_consumer_with_a_bug_says_so_and_is_given_the_same_again(
         if len(seen) == 1:
             raise KeyError("delta")
 
-    feed = Feed(log)
-    await feed.start()
-    consumer = Consumer(feed, log, "test", handle)
-    await consumer.start()
-    await created(log, "a")
-    await consumer.settle()
-    await consumer.stop()
-    await feed.stop()
+    async with consuming(log, handle) as (_, consumer):
+        await created(log, "a")
+        await consumer.settle()
     assert seen == ["a", "a"]
     assert "consumer test failed" in caplog.text

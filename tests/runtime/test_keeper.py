@@ -3,6 +3,7 @@ a process behind, or end an agent that somebody still wants."""
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -549,6 +550,36 @@ async def test_a_crowd_of_peers_that_come_and_go_does_no_harm(launches: Launches
             await agent.until_output(b"199\n")
         agent.launch.write([b"still here\n"])
         await agent.until_output(b"still here\n")
+
+
+async def test_what_a_server_said_last_is_obeyed_though_it_left_without_reading(launches: Launches) -> None:
+    talks = python("import time\nwhile True: print('x' * 100, flush=True); time.sleep(0.0005)")
+    for _ in range(5):
+        async with launches.follow(talks) as agent:
+            await agent.until_output(b"x")
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.connect(str(agent.launch.folder / "sock"))
+                assert peer.recv(1) == b"o"
+                peer.send(b'{"end":{"eof_grace_s":0,"term_grace_s":0}}\n')
+            assert (await agent.until_exit()).how == "ended"
+
+
+@pytest.mark.needs("linux")
+async def test_no_second_hint_is_sent_while_one_is_unread(launches: Launches) -> None:
+    async with launches.follow(["cat"]) as agent:
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(str(agent.launch.folder / "sock"))
+            for number in range(20):
+                agent.launch.write([b"%d\n" % number])
+                await agent.until_output(b"%d\n" % number)
+            # This peer may hear of it a moment later than the server.
+            await until_true(lambda: bool(select.select([peer], [], [], 0)[0]))
+            assert peer.recv(100) == b"o"
+            # Once it is read, the next output is told of again.
+            agent.launch.write([b"more\n"])
+            await agent.until_output(b"more\n")
+            await until_true(lambda: bool(select.select([peer], [], [], 0)[0]))
+            assert peer.recv(100) == b"o"
 
 
 async def test_unknown_commands_are_ignored(launches: Launches) -> None:

@@ -29,7 +29,7 @@ from perdure.stores.sqlite import SqliteStore
 from perdure.stores.wakeups import LocalWakeups
 from tests.core.stage import world
 from tests.harness import WAIT_S
-from tests.runtime.logs import opened
+from tests.runtime.logs import node_id, opened
 from tests.simulation.nodes import SharedStore
 
 
@@ -258,7 +258,7 @@ async def engine(store: CountedStore, tmp_path: Path, monkeypatch: pytest.Monkey
     log, config = Log(store), Config()
     log.generation = await store.claim()
     agents, projects = Agents(config.agents, tmp_path, None), Projects(store, {}, tmp_path)
-    made = Engine(log, agents, projects, config, tmp_path, node_id="owner")
+    made = Engine(log, agents, projects, config, tmp_path, node_id=node_id())
     await made.start()
     yield made
     async with asyncio.timeout(WAIT_S):
@@ -353,7 +353,7 @@ async def test_a_server_that_starts_beside_a_living_node_leaves_its_sessions_alo
     log, config = Log(shared), Config()
     log.generation = other.generation
     agents, projects = Agents(config.agents, tmp_path, None), Projects(shared, {}, tmp_path)
-    engine = Engine(log, agents, projects, config, tmp_path, node_id="here")
+    engine = Engine(log, agents, projects, config, tmp_path, node_id=node_id())
     await engine.start()
     await say(running, "more ")
     assert (running.is_ours, running.state.phase, len(engine.runners)) == (True, "working", 0)

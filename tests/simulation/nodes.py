@@ -5,7 +5,7 @@ is a few facts in a row (it opens its session, says some words, ends its turn), 
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,9 @@ from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.running.commands import Commands
 from perdure.runtime.running.placement import Placement
+from perdure.runtime.running.pump import Batch, Pump
 from perdure.runtime.verbs.outgoing import Outgoing, Slip, command_of, replayed
-from perdure.stores.base import Checkpoint, Owner
+from perdure.stores.base import Append, Checkpoint, Kept, Owner
 from perdure.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -67,22 +68,35 @@ class SteppedStore:
 
     def __getattr__(self, name: str) -> Any:
         def call(*given: Any, **named: Any) -> Any:
-            if name == "append":
-                (step,) = given
-                given = (self._simulation.mutation.step(step),)
             work = getattr(self._simulation.store, name)
-
-            async def done() -> Any:
-                result = await work(*given, **named)
-                if name == "append" and any(draft.type == "assistant_text" for draft in given[0].events):
-                    await self._simulation.check_speaker(given[0].session_id, self._node.owner)
-                if name == "append" and self._simulation.loses_answer():
-                    raise StoreError("the connection was lost at the commit")
-                return result
-
-            return self._simulation.schedule.call(self._node, done)
+            return self._simulation.schedule.call(self._node, lambda: work(*given, **named))
 
         return call
+
+    def append_now(self, _: Sequence[Append]) -> None:
+        """Never: each commit is a step of the schedule."""
+
+    def append(self, step: Append) -> Any:
+        changed = self._simulation.mutation.step(step)
+        return self._simulation.schedule.call(self._node, lambda: self._appended([changed], self._append(changed)))
+
+    def append_all(self, steps: Sequence[Append]) -> Any:
+        changed = [self._simulation.mutation.step(step) for step in steps]
+        work = self._simulation.store.append_all
+        return self._simulation.schedule.call(self._node, lambda: self._appended(changed, work(changed)))
+
+    async def _append(self, step: Append) -> Kept:
+        return await self._simulation.store.append(step)
+
+    async def _appended(self, steps: Sequence[Append], work: Any) -> Any:
+        result = await work
+        for step, outcome in zip(steps, result if isinstance(result, list) else [result], strict=True):
+            is_speech = any(draft.type == "assistant_text" for draft in step.events)
+            if is_speech and not isinstance(outcome, Exception):
+                await self._simulation.check_speaker(step.session_id, self._node.owner)
+        if self._simulation.loses_answer():
+            raise StoreError("the connection was lost at the commit")
+        return result
 
 
 class Facts:
@@ -184,10 +198,38 @@ class Runner:
 
     async def _say(self, launch_id: str, turn: int) -> None:
         words = [ev.AssistantText(turn=turn, block=0, delta="word ") for _ in range(self._random.randint(1, WORDS_MAX))]
-        fitting = self.journal.record_deltas(
-            words, self._checkpoint(launch_id), lambda state: deltas_only(state, launch_id, words)
-        )
-        await fitting
+        self._batch = Batch(self, words, self._checkpoint(launch_id), 0, False)
+        self._pumped = asyncio.get_running_loop().create_future()
+        self._node.pump.ready(self)
+        if not await self._pumped:
+            # As the real one: it tries again by itself.
+            await self.journal.record_deltas(
+                words, self._checkpoint(launch_id), lambda state: deltas_only(state, launch_id, words)
+            )
+
+    def collect(self) -> Batch | None:
+        journal, batch = self.journal, self._batch
+        if self._pumped.done():
+            return None  # its node crashed
+        fits = deltas_only(journal.state, batch.checkpoint.launch_id, batch.deltas)
+        if journal.is_writing or journal.is_stale or not journal.is_ours or not fits:
+            self._pumped.set_result(False)
+            return None
+        return batch
+
+    def stored(self, batch: Batch) -> None:
+        if not self._pumped.done():
+            self._pumped.set_result(True)
+
+    def rejected(self, batch: Batch, error: Exception) -> None:
+        if not isinstance(error, Conflict):
+            self.failed(error)
+        elif not self._pumped.done():
+            self._pumped.set_result(False)
+
+    def failed(self, error: Exception) -> None:
+        if not self._pumped.done():
+            self._pumped.set_exception(error)
 
     async def _decide(self, command: cmd.Command, launch_id: str | None = None) -> None:
         checkpoint = self._checkpoint(launch_id) if launch_id else None
@@ -288,6 +330,8 @@ class Node:
         self.runners = Runners(self)
         runners: Any = self.runners
         self.placement = Placement(self.log, facts, self.commands, runners)
+        self.pump = Pump(self.log, tick_max_s=0)
+        self.pump.start()
         self.compactor = Compactor(self.log, Feed(self.log))
         self.tasks: set[asyncio.Task[Any]] = set()
         self.viewers: list[tuple[str, Viewer]] = []
@@ -314,7 +358,10 @@ class Node:
         self.simulation.schedule.crash(self)
         for task in [*self.tasks, *self.log._tasks]:
             task.cancel()
+        if self.pump._committing is not None:
+            self.pump._committing.cancel()
         await asyncio.gather(*self.tasks, *self.log._tasks, return_exceptions=True)
+        await self.pump.stop()
         if self.log._stop_listening is not None:
             self.log._stop_listening()
 

@@ -16,6 +16,7 @@ from perdure.core import events as ev
 from perdure.core.errors import Refused
 from perdure.core.state import restore
 from perdure.runtime.log.log import Log
+from perdure.runtime.log.reading import read_records
 from perdure.runtime.verbs.outgoing import Outgoing
 from perdure.stores.base import Append, Kept, Owner
 from perdure.stores.wakeups import LocalWakeups
@@ -287,6 +288,7 @@ class Simulation:
         assert record is not None
         self._expect(folded(events) == restore(record.state), "the state is not what the log leads to")
         self._check_turns(events)
+        await self._check_records(session_id, events, len(numbers))
         taken = Counter(
             event.message_id for event in events if isinstance(event, ev.UserMessage) and event.origin == "person"
         )
@@ -294,6 +296,19 @@ class Simulation:
             if where == session_id:
                 self._expect(taken[message_id] == 1, f"message {message_id} was worked {taken[message_id]} times")
         self._expect(all(count == 1 for count in taken.values()), "a message was worked twice")
+
+    async def _check_records(self, session_id: str, events: list[ev.Event], upto: int) -> None:
+        turns = {
+            event.turn: "".join(
+                said.delta for said in events if isinstance(said, ev.AssistantText) and said.turn == event.turn
+            )
+            for event in events
+            if isinstance(event, ev.TurnEnd)
+        }
+        found = await self.store.read_records(session_id, 1, None, upto, limit=10**6)
+        for turn, said in read_records(session_id, found, upto):
+            text = "".join(event.delta for event in said if isinstance(event, ev.AssistantText))
+            self._expect(text == turns[turn], f"the record of turn {turn} lacks what was said")
 
     def _check_turns(self, events: list[ev.Event]) -> None:
         open_turn: int | None = None

@@ -7,6 +7,8 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -27,11 +29,12 @@ from perdure.core.events import (
     encode,
     type_of,
 )
-from perdure.stores.base import Append, Phrase, Store
+from perdure.stores.base import Append, Kept, Phrase, Store
 from perdure.stores.migrate import Migration, migrate, shipped
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.sqlite_group import ROWS_MAX, Table
 from perdure.stores.sqlite_search import match_expression
+from perdure.stores.sqlite_writer import AVOID_S, LOCK_TIMEOUT_S, NOW_MAX_BYTES, SLOW_COMMIT_S
 from tests.conformance.erasing import ErasingSuite
 from tests.conformance.natives import NativesSuite
 from tests.conformance.ownership import OwnershipSuite
@@ -258,6 +261,115 @@ asyncio.run(main())
     assert process.returncode == -9
     store, owner = await opened(tmp_path / "perdure.db")
     assert (await owner.all("s"))[-1].seq == int(told) == 201
+    await store.close()
+
+
+# Commits of the event loop ------------------------------------------------------------------------------------------
+
+
+def word(owner: Owner, session: str = "s", text: str = "word ") -> list[Append]:
+    return [Append(session_id=session, generation=owner.generation, expect=None, events=[delta(text)])]
+
+
+async def test_steps_are_committed_at_once_while_nothing_else_waits(tmp_path: Path) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+    await owner.create("s")
+    assert [kept.first for kept in store.append_now(word(owner)) or [] if isinstance(kept, Kept)] == [2]
+    with closing(sqlite3.connect(tmp_path / "perdure.db")) as other:
+        assert other.execute("SELECT MAX(seq) FROM events").fetchone() == (2,)
+    waiting = asyncio.ensure_future(store.append(word(owner)[0]))
+    await asyncio.sleep(0)
+    assert store.append_now(word(owner)) is None
+    assert (await waiting).first == 3
+    assert store.append_now(word(owner, text="x" * NOW_MAX_BYTES)) is None
+    assert len(await owner.all("s")) == 3
+    await store.close()
+
+
+async def test_a_commit_that_waits_for_the_disk_is_never_made_by_the_event_loop(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "perdure.db", durability="full")
+    await store.open()
+    owner = Owner(store, await store.claim())
+    await owner.create("s")
+    assert store.append_now(word(owner)) is None
+    await store.close()
+
+
+async def test_the_event_loop_does_not_wait_for_another_who_writes(tmp_path: Path) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+    await owner.create("s")
+    with closing(sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        assert store.append_now(word(owner)) is None
+        assert time.monotonic() - began < LOCK_TIMEOUT_S / 5
+        # The thread waits for its turn.
+        pending = asyncio.create_task(store.append_all(word(owner)))
+        assert len(await owner.all("s")) == 1
+        other.execute("ROLLBACK")
+    assert [kept.first for kept in await pending if isinstance(kept, Kept)] == [2]
+    await store.close()
+
+
+async def test_after_a_slow_commit_the_event_loop_makes_none_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+    await owner.create("s")
+
+    def stall(connection: sqlite3.Connection) -> None:
+        connection.create_function("stall", 0, lambda: threading.Event().wait(2 * SLOW_COMMIT_S))
+        connection.execute("CREATE TEMPORARY TRIGGER slow AFTER INSERT ON events BEGIN SELECT stall(); END")
+
+    await store._writer.submit(stall)
+    assert store.append_now(word(owner)) is not None
+    assert store.append_now(word(owner)) is None
+    await store._writer.submit(lambda connection: connection.execute("DROP TRIGGER slow"))
+    later = time.monotonic() + 2 * AVOID_S
+    monkeypatch.setattr("perdure.stores.sqlite_writer.time.monotonic", lambda: later)
+    assert store.append_now(word(owner)) is not None
+    await store.close()
+
+
+async def test_a_position_is_never_used_again(tmp_path: Path) -> None:
+    positions: list[int] = []
+    for number in range(3):
+        store, owner = await opened(tmp_path / "perdure.db")
+        for name in ("kept", "gone"):
+            await owner.create(f"{name}{number}")
+        newest = (await store.list_changes(-1, (), 1))[0][0]
+        changes = await store.list_changes(positions[-1] if positions else 0, ("plan",), 100)
+        positions += [position for position, *_ in changes]
+        await store.erase(f"gone{number}", owner.generation)
+        # Whoever was at the end still is.
+        assert (await store.list_changes(-1, (), 1))[0][0] == newest == positions[-1]
+        await store.close()
+    assert positions == sorted(set(positions))
+    assert len(positions) == 6
+
+
+async def test_a_launch_of_an_older_version_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "perdure.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, shipped()[:7])
+        columns = "session_id, machine_state, decided_seq, agent, workdir, state, status, title, labels, archived"
+        connection.execute(
+            f"INSERT INTO sessions ({columns}, last_active_at, public) VALUES"
+            " ('s', X'', 1, 'a', '/', 'idle', 'running', '', '[]', 0, '', X'7B7D')"
+        )
+        connection.execute("INSERT INTO launches VALUES ('l', 1, 'a', 'acp', 'live', 77, 1, 0, X'90', X'')")
+        for seq, event in enumerate((fact("first"), delta("said ")), 1):
+            row = (seq, event.type, event.turn, event.decisive, event.body)
+            connection.execute(
+                "INSERT INTO events (session_key, seq, type, turn, decisive, body) VALUES (1, ?, ?, ?, ?, ?)", row
+            )
+        connection.execute("DELETE FROM events WHERE seq = 2")
+        connection.execute("INSERT INTO events VALUES (9, 1, 2, 'assistant_text', 1, 0, ?, NULL, NULL)", (b"{}",))
+    store, owner = await opened(path)
+    assert [row.offset for row in await store.launches()] == [77]
+    assert [(row.seq, row.type) for row in await owner.all("s")] == [(1, "plan"), (2, "assistant_text")]
+    await owner.append("s", fact("next"), expect=1, state=b"")
+    assert [position > 9 for position, *_ in await store.list_changes(9, ("plan",), 10)] == [True]
     await store.close()
 
 

@@ -27,6 +27,16 @@ def messages(server: ServerProcess, session: str) -> list[str]:
         return [turn["message"]["text"] for turn in client.transcript(session)["turns"]]
 
 
+def test_show_lists_the_newest_turns_and_says_that_there_are_more(server: ServerProcess) -> None:
+    session = session_with(server, "say one", "say two", "say three")
+    some = server.run("show", session, "--limit", "2")
+    assert re.findall(r"^(\d) +rehearsal", some.stdout, re.MULTILINE) == ["2", "3"]
+    assert some.stderr == "There are more than 2 turns; --limit shows more.\n"
+    every = server.run("show", session, "--limit", "3")
+    assert re.findall(r"^(\d) +rehearsal", every.stdout, re.MULTILINE) == ["1", "2", "3"]
+    assert every.stderr == ""
+
+
 def test_edit_names_a_turn_by_its_number_by_its_message_or_means_the_last_one(server: ServerProcess) -> None:
     session = session_with(server, "say one", "say two")
     edited = server.run("edit", session[:9], "1", "say", "uno")

@@ -1,6 +1,7 @@
 """Messages that wait for a free slot, in the command line and in the chat: both say at once what a message waits for,
 then when it begins, and whoever leaves meanwhile learns that it stays accepted."""
 
+import contextlib
 import json
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -189,11 +190,18 @@ def test_whoever_leaves_while_a_message_waits_learns_that_it_stays_accepted(
     assert full.text(session, 1) == "waited"
 
 
-@pytest.mark.full
-def test_the_chat_shows_what_a_message_waits_for_and_when_it_begins(full: ServerProcess) -> None:
+@contextlib.contextmanager
+def waiting_chat(full: ServerProcess) -> Iterator[Terminal]:
+    """A chat whose first message finds no slot."""
     with Terminal(full.command("chat"), full.environment, full.folder) as terminal:
         terminal.wait("New session")
         terminal.type("say waited\r")
+        yield terminal
+
+
+@pytest.mark.full
+def test_the_chat_shows_what_a_message_waits_for_and_when_it_begins(full: ServerProcess) -> None:
+    with waiting_chat(full) as terminal:
         terminal.wait("Waiting for a free slot")
         terminal.wait("Waiting for a slot rehearsal, Esc cancels")
         free(full)
@@ -203,9 +211,7 @@ def test_the_chat_shows_what_a_message_waits_for_and_when_it_begins(full: Server
 
 @pytest.mark.full
 def test_escape_in_the_chat_cancels_a_message_that_waits(full: ServerProcess) -> None:
-    with Terminal(full.command("chat"), full.environment, full.folder) as terminal:
-        terminal.wait("New session")
-        terminal.type("say waited\r")
+    with waiting_chat(full) as terminal:
         terminal.wait("Waiting for a slot rehearsal, Esc cancels")
         terminal.type("\x1b")
         terminal.wait("Cancelled before it began.")
@@ -214,9 +220,7 @@ def test_escape_in_the_chat_cancels_a_message_that_waits(full: ServerProcess) ->
 
 @pytest.mark.full
 def test_whoever_leaves_the_chat_while_a_message_waits_is_told_that_it_stays(full: ServerProcess) -> None:
-    with Terminal(full.command("chat"), full.environment, full.folder) as terminal:
-        terminal.wait("New session")
-        terminal.type("say waited\r")
+    with waiting_chat(full) as terminal:
         terminal.wait("Waiting for a slot rehearsal")
         terminal.type("/quit\r")
         assert terminal.wait_end() == 0

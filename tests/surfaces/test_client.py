@@ -186,6 +186,22 @@ def test_an_answer_that_is_not_ours_is_a_problem_too() -> None:
     stranger.close()
 
 
+def test_a_session_is_read_over_pages_with_all_its_turns(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.surfaces.client.PAGE_LIMIT", 2)
+    with server.client() as client:
+        session = client.create_session()["id"]
+        assert client.whole_session(session)["turns"] == []
+        for number in range(1, 6):
+            sent = client.send(f"say {number}", session)
+            next(event for event in client.events(session, sent["seq"]) if event.type == "waiting_for_input")
+            whole = client.whole_session(session)
+            assert [turn["turn"] for turn in whole["turns"]] == list(range(1, number + 1))
+            assert whole == client.session(session)
+        assert [turn["turn"] for turn in client.session(session, limit=2, cursor="4")["turns"]] == [2, 3]
+
+
 def test_the_log_is_read_over_pages_to_its_end(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perdure.surfaces.client.LOG_PAGE_EVENTS", 3)
     with server.client() as client:

@@ -6,7 +6,7 @@ An event's JSON is made once and is the same in the store, on the wire and in a 
 A stored event is a fact for ever: fields are added with defaults, never renamed or removed.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -433,13 +433,14 @@ AnyEvent = (
 DELTA_TYPES = ("assistant_text", "assistant_thinking")
 """The types whose neighbours of one block may be joined: before they get a number, and by compaction."""
 
+_TYPES: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyEvent)}
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 def type_of(event: Event) -> str:
     """The event's name on the wire."""
-    return str(type(event).__struct_config__.tag)
+    return _TYPES[type(event)]
 
 
 def encode(event: Event) -> bytes:

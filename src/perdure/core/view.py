@@ -10,12 +10,14 @@ are the same as without that bound. Among the old parts, the plan and the newest
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from perdure.core import events as ev
 from perdure.core.clock import ms_between
+from perdure.core.errors import Refused
 from perdure.core.scope import turns_of
 from perdure.core.state import Session, Turn
 
@@ -34,6 +36,10 @@ LIVE_OLD_TOOLS = 100
 LIVE_PROMPTS = 1_000
 """Prompts that wait at the same time. Beyond it, an answer to the oldest is shown without what was asked."""
 SNAPSHOT_TURNS = 100
+PAGE_TURNS = 50
+"""A session is shown with so many of its newest turns, unless more or fewer are asked for."""
+
+CURSOR_MAX_DIGITS = 15
 
 NO_BLOCK = -1
 PART_BYTES = 300
@@ -67,7 +73,7 @@ def size_of(value: Any) -> int:
 class TextPart:
     """A block of text or thought; `offset` characters of its beginning are no longer kept."""
 
-    __slots__ = ("block", "chunks", "kind", "length", "offset")
+    __slots__ = ("at", "block", "chunks", "kind", "length", "offset")
 
     def __init__(self, kind: str, block: int) -> None:
         self.kind = kind
@@ -75,6 +81,8 @@ class TextPart:
         self.chunks: list[str] = []
         self.length = 0
         self.offset = 0
+        self.at = ""
+        """When the last of it was said; only in the view of a journal (turn_record.py)."""
 
     def text(self) -> str:
         if len(self.chunks) > 1:
@@ -493,8 +501,33 @@ def visible_turns(state: Session) -> list[int]:
     return turns_of(state.visible)
 
 
+def older_than(state: Session, turn: int | None) -> str | None:
+    """The cursor for the visible turns before this one, which is the first of a page; None if there are none."""
+    return str(turn) if turn is not None and state.visible and state.visible[0].first < turn else None
+
+
+def before_cursor(cursor: str | None) -> int | None:
+    """The turn that a page ends before; None: it has the newest ones."""
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= CURSOR_MAX_DIGITS):
+        raise Refused(
+            "invalid",
+            "This cursor is not one that was given out. Leave it out to begin with the newest turns.",
+            fields=["cursor"],
+        )
+    return int(cursor)
+
+
 def snapshot(
-    state: Session, view: TurnView, seq: int, turns: list[dict[str, Any]], now: str, last_event_at: str = ""
+    state: Session,
+    view: TurnView,
+    seq: int,
+    turns: Sequence[Any],
+    now: str,
+    last_event_at: str = "",
+    *,
+    next_cursor: str | None = None,
 ) -> dict[str, Any]:
     """Everything that a page needs to begin: one value, no replay. Not stored."""
     return {
@@ -504,7 +537,7 @@ def snapshot(
         "last_event_at": last_event_at or now,
         "session_id": state.id,
         "turn": state.turn.turn if state.turn else view.turn,
-        "session": {**public_session(state, seq), "turns": turns},
+        "session": {**public_session(state, seq), "turns": turns, "next_cursor": next_cursor},
         "visible_turns": visible_turns(state),
         "message": view.message,
         "parts": view.show(),

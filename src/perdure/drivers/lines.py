@@ -34,6 +34,10 @@ class LineFramer:
         if first < 0:
             self._hold(chunk)
             return []
+        if first == len(chunk) - 1 <= self._max and not self._begun and not self._dropped:
+            # Mostly so: one line, and nothing before it.
+            self.consumed += len(chunk)
+            return [chunk[:-1]]
         lines = chunk.split(b"\n")
         rest = lines.pop()
         self.consumed += len(self._begun) + self._dropped + len(chunk) - len(rest)

@@ -4,8 +4,6 @@ Above: the parts of each driver's conversation, which add requests in their own 
 between steps, so nothing of it is remembered; the counts of strange things are, and live in the driver's state.
 """
 
-from msgspec.structs import replace
-
 from perdure.core.events import AssistantText, AssistantThinking
 from perdure.drivers.base import Noise, Observation, Step
 
@@ -27,7 +25,8 @@ class Outbox:
         self._strange = strange
         self._observed: list[Observation] = []
         self._lines: list[bytes] = []
-        self._event: AssistantText | AssistantThinking | None = None
+        self._block: tuple[type[AssistantText | AssistantThinking], int, int] | None = None
+        """The block that is being said: its kind, turn and number."""
         self._parts: list[str] = []
 
     def emit(self, observation: Observation) -> None:
@@ -36,10 +35,10 @@ class Outbox:
 
     def say(self, thinking: bool, turn: int, block: int, text: str) -> None:
         """A piece of a block: joined to the one before if that is its neighbour."""
-        event, long = self._event, len(text) > PIECE_CHARS
-        if event is None or long or event.block != block or event.turn != turn:
+        said, long = (AssistantThinking if thinking else AssistantText, turn, block), len(text) > PIECE_CHARS
+        if long or said != self._block:
             self._join()
-            self._event = (AssistantThinking if thinking else AssistantText)(turn=turn, block=block, delta="")
+            self._block = said
         self._parts.append(text)
         if long:
             # At once, and alone: to be joined, all of it would be copied.
@@ -70,8 +69,8 @@ class Outbox:
         return step
 
     def _join(self) -> None:
-        if self._event is not None:
-            event, text = self._event, "".join(self._parts)
-            self._event, self._parts = None, []
-            starts = range(0, max(1, len(text)), PIECE_CHARS)
-            self._observed += [replace(event, delta=text[start : start + PIECE_CHARS]) for start in starts]
+        if self._block is not None:
+            (kind, turn, block), text = self._block, "".join(self._parts)
+            self._block, self._parts = None, []
+            for start in range(0, max(1, len(text)), PIECE_CHARS):
+                self._observed.append(kind(turn=turn, block=block, delta=text[start : start + PIECE_CHARS]))

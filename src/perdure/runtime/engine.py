@@ -23,6 +23,7 @@ from perdure.runtime.running.launcher import Launcher
 from perdure.runtime.running.node import Node
 from perdure.runtime.running.orders import Orders
 from perdure.runtime.running.placement import Placement
+from perdure.runtime.running.pump import Pump
 from perdure.runtime.running.recovery import Recovery
 from perdure.runtime.running.retiring import Retiring
 from perdure.runtime.running.runners import Runners
@@ -54,7 +55,8 @@ class Engine:
         self.compactor = Compactor(log, self.feed)
         self.facts = Facts(log, agents, projects, config)
         self.commands = Commands(log, self.facts)
-        self.launcher = Launcher(launches, settings, Retiring(log, settings, sharing), sharing, node_id)
+        self.pump = Pump(log)
+        self.launcher = Launcher(launches, settings, Retiring(log, settings, sharing), sharing, self.pump, node_id)
         disk = Disk(launches, self.launcher.limits().disk_floor_bytes, log.steady)
         enclosures = Enclosures(data / "attachments", settings.max_attachment_bytes)
 
@@ -81,6 +83,7 @@ class Engine:
         self.log.start()
         await self.feed.start()
         await self.compactor.start()
+        self.pump.start()
         await self.recovery.take_up()
         await self.placement.start()
         await self.clocks.start()
@@ -103,6 +106,7 @@ class Engine:
         await self.clocks.stop()
         await self.placement.stop()
         await self.runners.stop()
+        await self.pump.stop()
         await self.compactor.stop()
         await self.feed.stop()
         await self.facts.stop()

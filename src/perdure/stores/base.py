@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from perdure.core.compaction import Joined as Joined
 from perdure.core.state import Given as Given
+from perdure.core.turn_record import TurnRecord as TurnRecord
 
 MAX_COUNT = 2**53
 """No log and no file gets this long: a larger number is damage."""
@@ -57,7 +58,7 @@ class Kept(Struct, frozen=True, gc=False):
     """The session's owner after the step."""
 
 
-class Draft(Struct, frozen=True):
+class Draft(Struct, frozen=True, gc=False):
     """An event that has no number yet."""
 
     type: str
@@ -87,7 +88,23 @@ class Place(Struct, frozen=True):
     changes: list[Stored]
 
 
-class Checkpoint(Struct, frozen=True):
+class KeptRecord(Struct, frozen=True, gc=False):
+    """A turn's record as it was kept. `seq` is the last event that it was made of."""
+
+    turn: int
+    seq: int
+    size: int
+    body: bytes
+
+
+class Records(Struct, frozen=True):
+    """Records of turns, in order, and the later changes of what was said in these turns."""
+
+    kept: list[KeptRecord]
+    changes: list[Stored]
+
+
+class Checkpoint(Struct, frozen=True, gc=False):
     """How far a launch has come; stored in one transaction with the events it led to.
 
     `pending_input` are the lines that this step wants written; they are the launch's input lines number
@@ -202,7 +219,7 @@ class Phrase(Struct, frozen=True):
     text: str
 
 
-class Append(Struct, frozen=True, kw_only=True):
+class Append(Struct, frozen=True, kw_only=True, gc=False):
     """One step of one session. All of it is kept, or nothing."""
 
     session_id: str
@@ -224,6 +241,11 @@ class Append(Struct, frozen=True, kw_only=True):
     turns: list[TurnRow] = []
     hidden: tuple[int, int] | None = None
     """The turns from the first number to the second are no longer visible."""
+    records: list[TurnRecord] = []
+    """Of turns that end in this step. One without a body removes what there was: the turn is read from the log."""
+    records_after: int | None = None
+    """The last event that the writer had read when it made the records. If others have been kept since, the records
+    lack them, and none is kept."""
     receipt: Receipt | None = None
     checkpoint: Checkpoint | None = None
     phrases: list[Phrase] = []
@@ -285,6 +307,15 @@ class Store(Protocol):
         given at the same time share one commit; one that is rejected does not hurt the others."""
         ...
 
+    def append_now(self, steps: Sequence[Append]) -> list[Kept | Exception] | None:
+        """Keep steps of different sessions in one commit before this returns; a step that was rejected has its error in
+        its place. None if that would take more than a moment: then nothing was done, and `append_all` is to be used."""
+        ...
+
+    async def append_all(self, steps: Sequence[Append]) -> list[Kept | Exception]:
+        """The same, however long it takes."""
+        ...
+
     async def load(self, session_id: str) -> SessionRecord | None: ...
 
     async def read(
@@ -302,10 +333,23 @@ class Store(Protocol):
         """Where to read these turns, which are all from `first` on if there is no `last`."""
         ...
 
+    async def read_records(
+        self, session_id: str, first: int, last: int | None, upto: int, *, limit: int, max_bytes: int | None = None
+    ) -> Records:
+        """The records of these turns that were made of events up to this position: at least one, if there is any, else
+        no more than `max_bytes` (as `size` counts). A turn that has none is left out."""
+        ...
+
     async def read_turns(
-        self, session_id: str, *, from_turn: int = 1, last: int | None = None, hidden: bool = False
+        self,
+        session_id: str,
+        *,
+        from_turn: int = 1,
+        before: int | None = None,
+        last: int | None = None,
+        hidden: bool = False,
     ) -> list[TurnRow]:
-        """Visible turns in order (or also hidden ones), or only the `last` so many."""
+        """Visible turns in order (or also hidden ones), all or those before a turn, or only the `last` so many."""
         ...
 
     async def find_receipt(self, session_id: str, message_id: str) -> Receipt | None: ...

@@ -4,6 +4,7 @@ Above: a store's open(). Below: the files in stores/sql, shipped with the packag
 edited: a change is a new file. It does not go back: an older server refuses a newer database and says so.
 """
 
+import logging
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from importlib import resources
 from msgspec import Struct
 
 from perdure.core.errors import StoreError
+
+logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(\d{4})_\w+\.sql")
 
@@ -42,6 +45,10 @@ def migrate(connection: sqlite3.Connection, migrations: list[Migration]) -> None
         raise StoreError(
             f"The database has schema version {version}, made by a newer Perdure; this one knows up to {newest}. "
             "Install the newer Perdure again, or choose another data directory with --data."
+        )
+    if 0 < version < newest:
+        logger.warning(
+            "the database is brought from schema version %d to %d; a large one takes a while", version, newest
         )
     for migration in migrations[version:]:
         _apply(connection, migration)

@@ -1,8 +1,8 @@
 """The SQLite store: the default, one file in the data directory.
 
 Above: the log and the engine, through the Store interface. Below: one writer thread (sqlite_writer.py) and a few reader
-threads (sqlite_reads.py, sqlite_search.py); nothing touches the disk on the event loop. It is for one machine: a
-second server that claims the same file fences the first.
+threads (sqlite_reads.py, sqlite_search.py). Of all this, the event loop itself does only small commits that wait for no
+disk. It is for one machine: a second server that claims the same file fences the first.
 """
 
 import asyncio
@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from perdure.core.errors import Conflict, StoreDamaged, StoreError
-from perdure.stores import sqlite_owners, sqlite_reads, sqlite_scrub, sqlite_search, sqlite_upkeep, sqlite_usage
+from perdure.stores import (
+    sqlite_owners,
+    sqlite_reads,
+    sqlite_scrub,
+    sqlite_search,
+    sqlite_upkeep,
+    sqlite_usage,
+)
 from perdure.stores.base import (
     Append,
     Checkpoint,
@@ -30,6 +37,7 @@ from perdure.stores.base import (
     Place,
     Query,
     Receipt,
+    Records,
     SessionRecord,
     Stored,
     TurnRow,
@@ -39,18 +47,16 @@ from perdure.stores.base import (
 from perdure.stores.migrate import migrate, shipped
 from perdure.stores.sqlite_checkpoints import Checkpoints
 from perdure.stores.sqlite_errors import MISSHAPEN, misread
-from perdure.stores.sqlite_writer import Writer
+from perdure.stores.sqlite_writer import LOCK_TIMEOUT_S, Writer
 
 logger = logging.getLogger(__name__)
 
 Durability = Literal["normal", "full"]
 
 READER_THREADS = 2
-LOCK_TIMEOUT_S = 5.0
-"""How long another server on the same file may hold the lock."""
 CACHED_STATEMENTS = 256
 WAL_KEEP_BYTES = 64 << 20
-WAL_MAX_PAGES = 8_000
+WAL_MAX_PAGES = 16_000
 """Where the writer itself checkpoints, if the checkpoints beside it could not keep up."""
 
 P = ParamSpec("P")
@@ -63,7 +69,7 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str], *, durability: Durability = "normal") -> None:
         self._path = Path(path)
         self._durability = durability
-        self._writer = Writer(self._path, self._connect_writer, Checkpoints(self._connect))
+        self._writer = Writer(self._path, self._connect_writer, Checkpoints(self._connect), syncs=durability == "full")
         self._readers: ThreadPoolExecutor | None = None
         self._reader_of_thread = threading.local()
         self._reader_connections: list[sqlite3.Connection] = []
@@ -87,6 +93,12 @@ class SqliteStore:
     async def append(self, step: Append) -> Kept:
         return await self._writer.append(step)
 
+    def append_now(self, steps: Sequence[Append]) -> list[Kept | Exception] | None:
+        return self._writer.append_now(steps)
+
+    async def append_all(self, steps: Sequence[Append]) -> list[Kept | Exception]:
+        return await self._writer.append_all(steps)
+
     async def load(self, session_id: str) -> SessionRecord | None:
         return await self._read(sqlite_reads.load, session_id)
 
@@ -101,10 +113,21 @@ class SqliteStore:
     async def find_turns(self, session_id: str, first: int, last: int | None) -> Place:
         return await self._read(sqlite_reads.find_turns, session_id, first, last)
 
+    async def read_records(
+        self, session_id: str, first: int, last: int | None, upto: int, *, limit: int, max_bytes: int | None = None
+    ) -> Records:
+        return await self._read(sqlite_reads.read_records, session_id, first, last, upto, limit, max_bytes)
+
     async def read_turns(
-        self, session_id: str, *, from_turn: int = 1, last: int | None = None, hidden: bool = False
+        self,
+        session_id: str,
+        *,
+        from_turn: int = 1,
+        before: int | None = None,
+        last: int | None = None,
+        hidden: bool = False,
     ) -> list[TurnRow]:
-        return await self._read(sqlite_reads.read_turns, session_id, from_turn, last, hidden)
+        return await self._read(sqlite_reads.read_turns, session_id, from_turn, before, last, hidden)
 
     async def find_receipt(self, session_id: str, message_id: str) -> Receipt | None:
         return await self._read(sqlite_reads.find_receipt, session_id, message_id)
@@ -219,7 +242,8 @@ class SqliteStore:
     def _connect_writer(self) -> sqlite3.Connection:
         # Conversations are private: the file is made for its owner alone, and its WAL gets the same mode.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = self._connect()
+        # The writer sees to it that two threads never use it at the same time.
+        connection = self._connect(check_same_thread=False)
         try:
             for setting in (
                 "journal_mode = WAL",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from perdure.core.errors import StoreDamaged, StoreError, StoreFull
+from perdure.core.errors import StoreDamaged, StoreError, StoreFull, StoreLocked
 
 DISK_FULL_BYTES = 1 << 20
 """With less room than this, an input/output error means that the disk is full."""
@@ -26,6 +26,8 @@ def told(error: Exception, path: Path) -> Exception:
         return error
     if is_full(error, path):
         made: StoreError = StoreFull(f"There is no room left for {path}; nothing was written. Free some space.")
+    elif code_of(error) == sqlite3.SQLITE_BUSY:
+        made = StoreLocked(f"{path}: {error}")
     elif code_of(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or _NOT_TEXT in str(error):
         made = StoreDamaged(f"{path} is damaged ({error})")
     else:

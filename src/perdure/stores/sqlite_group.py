@@ -1,6 +1,6 @@
 """A group of steps that share one commit: checked one by one, written together.
 
-Above: the writer thread (sqlite_writer.py) opens the transaction and commits it. Below: SQLite. A step that must not
+Above: the writer (sqlite_writer.py) opens the transaction and commits it. Below: SQLite. A step that must not
 be kept is refused before anything of it is taken in, so it does not hurt the others. Nothing here commits.
 
 Each call into SQLite gives the interpreter lock away and has to wait for it again; while the event loop is busy that
@@ -17,11 +17,13 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core.errors import Conflict, Fenced, NotOwner, StoreDamaged, StoreError
-from perdure.stores.base import Append, Checkpoint, Given, Kept, Listed, Owner, Phrase, Receipt
-from perdure.stores.sqlite_owners import DECIDED_SEQ, LAST_SEQ, OWNERSHIP, count, is_living, ownership
+from perdure.stores.base import Append, Checkpoint, Draft, Given, Kept, Listed, Owner, Phrase, Receipt
+from perdure.stores.sqlite_owners import DECIDED_SEQ, LAST_SEQ, OWNERSHIP, count, is_count, is_living, number, ownership
 
 ROWS_MAX = 256
 """Rows of one statement; a power of two, so that few statements serve every number of rows."""
+HEADS_MAX = 10_000
+POSITIONS_AT_ONCE = 10_000
 
 Row = tuple[Any, ...]
 
@@ -34,6 +36,51 @@ class CachedHead(Struct):
     decided_seq: int
     owner: Owner | None = None
     token: int = 0
+    launch: Checkpoint | None = None
+    """The session's launch whose row was written last, as it was; None if that is not known."""
+    launch_offset: int = 0
+    """How far it has come. Its row may not say so yet, but its last event does; all other rows are complete."""
+
+
+class Known:
+    """What the writer remembers of the database while it alone writes: the heads of sessions, and which positions are
+    still free. After a commit that failed it is forgotten."""
+
+    def __init__(self) -> None:
+        self.heads: dict[str, CachedHead] = {}
+        self.generation = -1
+        self._next = self._reserved = 0
+
+    def forget(self) -> None:
+        self.heads.clear()
+        self.generation = -1
+
+    def refresh(self, connection: sqlite3.Connection) -> None:
+        """At the beginning of each transaction: another server may have written since."""
+        generation = read_generation(connection)
+        if generation != self.generation:
+            self.forget()
+            reserved, last = connection.execute(_POSITIONS).fetchone()
+            if not is_count(reserved):
+                # It was damaged: beyond all that may have been reserved and used, and erased since.
+                reserved = (last or 0) + POSITIONS_AT_ONCE
+            self._next = self._reserved = max(reserved, last or 0) + 1
+            self.generation = generation
+        elif len(self.heads) > HEADS_MAX:
+            self.heads.clear()
+
+    def has_positions(self, wanted: int) -> bool:
+        """Whether so many are reserved already."""
+        return self._next + wanted <= self._reserved
+
+    def positions(self, connection: sqlite3.Connection, wanted: int) -> range:
+        """The next positions. Never the same again: not after an erasure, and not after a restart, which leaves out
+        those that were reserved and not used."""
+        first, self._next = self._next, self._next + wanted
+        if self._next > self._reserved:
+            self._reserved = self._next + POSITIONS_AT_ONCE
+            connection.execute(_RESERVE, (self._reserved,))
+        return range(first, self._next)
 
 
 _NOWHERE = CachedHead(0, 0, 0)
@@ -61,25 +108,38 @@ def _statement(table: Table, count: int) -> str:
     return f"{table.begin} VALUES {','.join([row] * count)} {table.end}"
 
 
-_EVENTS = Table("INSERT INTO events (session_key, seq, type, turn, decisive, body)", 6)
+EVENTS = Table("INSERT INTO events (position, session_key, seq, type, turn, decisive, body, output_offset)", 8)
 _TURNS = Table(
     "INSERT INTO turns (session_key, turn, visible, public)",
     4,
     "ON CONFLICT (session_key, turn) DO UPDATE SET visible = excluded.visible, public = excluded.public",
 )
 _SPENT = Table("INSERT OR REPLACE INTO spent", 14)
+_RECORDS = Table("INSERT OR REPLACE INTO turn_records (session_key, turn, seq, size, record)", 5)
 _RECEIPTS = Table("INSERT INTO receipts (session_key, message_id, digest, answer, seq)", 5)
 _HEADS = Table("INSERT OR REPLACE INTO heads (session_key, owner, incarnation, fencing_token)", 4)
 _LAUNCHES = Table(
-    "INSERT INTO launches (launch_id, session_key, agent, driver, phase, offset, performed_seq, input_total,"
-    " pending_input, driver_state)",
-    10,
+    "INSERT INTO launches (launch_id, session_key, agent, driver, phase, performed_seq, input_total, pending_input,"
+    " driver_state, offset, written_seq)",
+    11,
     "ON CONFLICT (launch_id, session_key) DO UPDATE SET phase = excluded.phase, offset = excluded.offset,"
     " performed_seq = excluded.performed_seq, input_total = excluded.input_total,"
-    " pending_input = excluded.pending_input, driver_state = excluded.driver_state",
+    " pending_input = excluded.pending_input, driver_state = excluded.driver_state,"
+    " written_seq = excluded.written_seq",
 )
 
 _GENERATION = "SELECT generation FROM meta"
+_POSITIONS = f"SELECT {number('positions')}, (SELECT MAX(position) FROM events) FROM meta"  # noqa: S608  our own words
+_RESERVE = "UPDATE meta SET positions = ?"
+_OUTDATE = "UPDATE launches SET written_seq = ? WHERE session_key = ?"
+# Of the launch that was written last, unless it is this one.
+_COMPLETE = """
+    UPDATE launches SET offset = COALESCE((
+        SELECT output_offset FROM events WHERE events.session_key = launches.session_key
+            AND events.seq > written_seq AND output_offset IS NOT NULL
+        ORDER BY seq DESC LIMIT 1), offset)
+    WHERE session_key = ?1 AND launch_id <> ?2
+        AND written_seq = (SELECT MAX(written_seq) FROM launches WHERE session_key = ?1)"""
 _HEAD = f"""
     SELECT session_key, {LAST_SEQ}, {DECIDED_SEQ}, {OWNERSHIP}
     FROM sessions LEFT JOIN heads USING (session_key) WHERE session_id = ?"""  # noqa: S608  our own words
@@ -128,18 +188,19 @@ def write_owner(connection: sqlite3.Connection, key: int, owner: Owner | None, t
 
 
 class Group:
-    """Steps that were taken in and wait to be written. `heads` are the writer's and move as steps are taken: after a
-    failed commit they have to be forgotten."""
+    """Steps that were taken in and wait to be written. What is `known` moves as steps are taken: after a failed commit
+    it has to be forgotten."""
 
-    def __init__(self, connection: sqlite3.Connection, heads: dict[str, CachedHead], generation: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, known: Known) -> None:
         self._connection = connection
-        self._heads = heads
-        self._generation = generation
+        self._known = known
+        self._heads = known.heads
         self._events: list[Row] = []
         self._decided: dict[int, tuple[bytes | None, int]] = {}
         self._listed: dict[int, Listed] = {}
         self._turns: dict[tuple[int, int], Row] = {}
         self._spent: dict[tuple[int, int], Row] = {}
+        self._records: dict[tuple[int, int], Row | None] = {}
         self._hidden: list[tuple[int, int, int]] = []
         self._receipts: dict[tuple[int, str], Row] = {}
         self._launches: dict[tuple[str, int], Row] = {}
@@ -151,7 +212,7 @@ class Group:
     def take(self, step: Append) -> Kept:
         """Check a step and take it in. Raises Conflict, Fenced, NotOwner or StoreError, and then nothing of it was
         taken."""
-        check_generation(step.generation, self._generation)
+        check_generation(step.generation, self._known.generation)
         head = self._heads.get(step.session_id) or self._find(step.session_id)
         self._check(step, head)
         if head is _NOWHERE:
@@ -160,11 +221,8 @@ class Group:
             self._claim(step.claim, head)
         first = head.last_seq + 1 if step.events else head.last_seq
         decided = head.decided_seq
-        for draft in step.events:
-            head.last_seq += 1
-            if draft.decisive:
-                head.decided_seq = head.last_seq
-            self._events.append((head.key, head.last_seq, draft.type, draft.turn, draft.decisive, draft.body))
+        offset = self._checkpoint(head, step.checkpoint, len(step.events)) if step.checkpoint is not None else None
+        self._add_events(head, step.events, offset)
         if step.state is not None or head.decided_seq != decided:
             state = step.state if step.state is not None else self._decided.get(head.key, (None, 0))[0]
             self._decided[head.key] = (state, head.decided_seq)
@@ -174,14 +232,16 @@ class Group:
             self._turns[head.key, turn.turn] = (head.key, turn.turn, turn.visible, turn.public)
             if turn.spent is not None:
                 self._spent[head.key, turn.turn] = (head.key, turn.turn, *msgspec.structs.astuple(turn.spent))
+        is_whole = step.records_after == (first - 1 if step.events else first)
+        for record in step.records:
+            kept = (head.key, record.turn, head.last_seq, record.size, record.body)
+            self._records[head.key, record.turn] = kept if is_whole and record.body is not None else None
         if step.hidden is not None:
             self._hidden.append((head.key, *step.hidden))
         if (receipt := step.receipt) is not None:
             seq = None if receipt.event is None else first + receipt.event
             row = (head.key, receipt.message_id, receipt.digest, receipt.answer, seq)
             self._receipts[head.key, receipt.message_id] = row
-        if step.checkpoint is not None:
-            self._checkpoint(head.key, step.checkpoint)
         for phrase in step.phrases:
             self._phrases.append((head.key, phrase))
         for given in step.given:
@@ -192,7 +252,7 @@ class Group:
         """Put everything into the open transaction."""
         connection = self._connection
         if self._events:
-            _EVENTS.write(connection, self._events)
+            EVENTS.write(connection, self._events)
         if self._launches:
             _LAUNCHES.write(connection, list(self._launches.values()))
         if self._gone:
@@ -207,6 +267,10 @@ class Group:
             _TURNS.write(connection, list(self._turns.values()))
         if self._spent:
             _SPENT.write(connection, list(self._spent.values()))
+        if self._records:
+            if gone := [key for key, row in self._records.items() if row is None]:
+                connection.executemany("DELETE FROM turn_records WHERE session_key = ? AND turn = ?", gone)
+            _RECORDS.write(connection, [row for row in self._records.values() if row is not None])
         if self._hidden:
             # After the rows: a turn that is hidden is never written again, whatever is in the same group.
             connection.executemany(_HIDE, self._hidden)
@@ -271,25 +335,91 @@ class Group:
         head = self._heads[step.session_id] = CachedHead(cursor.lastrowid, 0, 0)
         return head
 
-    def _checkpoint(self, key: int, checkpoint: Checkpoint) -> None:
-        launch = (checkpoint.launch_id, key)
+    def _add_events(self, head: CachedHead, drafts: Sequence[Draft], offset: int | None) -> None:
+        if not drafts:
+            return
+        last = head.last_seq + len(drafts)
+        positions = self._known.positions(self._connection, len(drafts))
+        for position, seq, draft in zip(positions, range(head.last_seq + 1, last + 1), drafts, strict=True):
+            if draft.decisive:
+                head.decided_seq = seq
+            self._events.append(
+                (
+                    position,
+                    head.key,
+                    seq,
+                    draft.type,
+                    draft.turn,
+                    draft.decisive,
+                    draft.body,
+                    offset if seq == last else None,
+                )
+            )
+        head.last_seq = last
+
+    def _checkpoint(self, head: CachedHead, checkpoint: Checkpoint, events: int) -> int | None:
+        """Take a launch's row in, unless only its offset is new: that is returned, to be written with the events."""
+        launch = (checkpoint.launch_id, head.key)
         if checkpoint.phase == "gone":
+            self._complete_others(head, checkpoint.launch_id)
             self._launches.pop(launch, None)
             self._gone.add(launch)
-            return
+            self._outdate_offsets(head)
+            return None
+        if events and head.launch is not None and only_offset_differs(checkpoint, head.launch):
+            head.launch_offset = checkpoint.offset
+            return checkpoint.offset
+        self._complete_others(head, checkpoint.launch_id)
         self._gone.discard(launch)
-        self._launches[launch] = (
-            checkpoint.launch_id,
-            key,
-            checkpoint.agent,
-            checkpoint.driver,
-            checkpoint.phase,
-            checkpoint.offset,
-            checkpoint.performed_seq,
-            checkpoint.input_total,
-            _pack(checkpoint.pending_input),
-            checkpoint.driver_state,
-        )
+        self._launches[launch] = _launch_row(head.key, checkpoint, checkpoint.offset, head.last_seq + events)
+        # Without events another launch's row may have the same `written_seq`, and would get this one's offsets.
+        head.launch, head.launch_offset = checkpoint if events else None, checkpoint.offset
+        return None
+
+    def _outdate_offsets(self, head: CachedHead) -> None:
+        """A launch is gone: what it left beside events is nobody's, and all other rows are complete."""
+        head.launch = None
+        self._connection.execute(_OUTDATE, (head.last_seq, head.key))
+        for launch, row in self._launches.items():
+            if launch[1] == head.key:
+                self._launches[launch] = (*row[:-1], head.last_seq)
+
+    def _complete_others(self, head: CachedHead, launch_id: str) -> None:
+        """Another launch is about to be the session's last one to be written."""
+        if head.launch is None:
+            self._connection.execute(_COMPLETE, (head.key, launch_id))
+        elif (other := head.launch).launch_id != launch_id:
+            row = _launch_row(head.key, other, head.launch_offset, head.last_seq)
+            self._launches[other.launch_id, head.key] = row
+
+
+def only_offset_differs(one: Checkpoint, other: Checkpoint) -> bool:
+    return (
+        one.driver_state == other.driver_state
+        and one.launch_id == other.launch_id
+        and one.performed_seq == other.performed_seq
+        and one.input_total == other.input_total
+        and one.pending_input == other.pending_input
+        and one.phase == other.phase
+        and one.agent == other.agent
+        and one.driver == other.driver
+    )
+
+
+def _launch_row(key: int, checkpoint: Checkpoint, offset: int, written_seq: int) -> Row:
+    return (
+        checkpoint.launch_id,
+        key,
+        checkpoint.agent,
+        checkpoint.driver,
+        checkpoint.phase,
+        checkpoint.performed_seq,
+        checkpoint.input_total,
+        _pack(checkpoint.pending_input),
+        checkpoint.driver_state,
+        offset,
+        written_seq,
+    )
 
 
 def _owner_row(key: int, owner: Owner | None, token: int) -> Row:

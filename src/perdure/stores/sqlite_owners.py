@@ -17,22 +17,22 @@ from perdure.core.errors import StoreDamaged
 from perdure.stores.base import MAX_COUNT, Head, Node, Owner
 
 
-def _number(expression: str) -> str:
+def number(expression: str) -> str:
     """A text that is not UTF-8 would make the whole query fail: where a number belongs, a text is read as b""."""
     return f"CASE typeof({expression}) WHEN 'text' THEN X'' ELSE {expression} END"
 
 
-OWNERSHIP = f"CAST(heads.owner AS BLOB), {_number('heads.incarnation')}, {_number('heads.fencing_token')}"
+OWNERSHIP = f"CAST(heads.owner AS BLOB), {number('heads.incarnation')}, {number('heads.fencing_token')}"
 LAST_SEQ = f"""
-    COALESCE((SELECT {_number("MAX(seq)")} FROM events WHERE events.session_key = sessions.session_key), 0)"""  # noqa: S608  our own words
-DECIDED_SEQ = _number("decided_seq")
+    COALESCE((SELECT {number("MAX(seq)")} FROM events WHERE events.session_key = sessions.session_key), 0)"""  # noqa: S608  our own words
+DECIDED_SEQ = number("decided_seq")
 _HEADS = f"""
     SELECT session_id, {LAST_SEQ}, {DECIDED_SEQ}, {OWNERSHIP}
     FROM sessions LEFT JOIN heads USING (session_key)
     WHERE session_id IN (SELECT value FROM json_each(?))"""  # noqa: S608  our own words
 _LIVING = "SELECT 1 FROM nodes WHERE node = ? AND incarnation = ? AND dead = 0"
 _NODES = f"""
-    SELECT CAST(node AS BLOB), {_number("incarnation")}, {_number("heartbeat")}, {_number("dead")}, CAST(about AS BLOB)
+    SELECT CAST(node AS BLOB), {number("incarnation")}, {number("heartbeat")}, {number("dead")}, CAST(about AS BLOB)
     FROM nodes ORDER BY node"""  # noqa: S608  our own words
 _LIVES = """
     SELECT incarnation FROM nodes WHERE node = ?1 AND typeof(incarnation) = 'integer'
@@ -52,7 +52,7 @@ def ownership(owner: Any, incarnation: Any, token: Any) -> tuple[Owner | None, i
     """Who owns a session, from the columns OWNERSHIP, and its fencing token. Raises StoreDamaged."""
     if owner is None and incarnation is None and token is None:
         return None, 0
-    if not _is_count(token) or (owner is None) != (incarnation is None):
+    if not is_count(token) or (owner is None) != (incarnation is None):
         raise StoreDamaged(f"the table heads has a row of owner {owner!r}, life {incarnation!r} and token {token!r}")
     if owner is None:
         return None, token
@@ -64,7 +64,7 @@ def is_living(connection: sqlite3.Connection, owner: Owner) -> bool:
 
 
 def join(connection: sqlite3.Connection, node: str, about: bytes) -> int:
-    lives = [life for (life,) in connection.execute(_LIVES, (node,)) if _is_count(life)]
+    lives = [life for (life,) in connection.execute(_LIVES, (node,)) if is_count(life)]
     incarnation = max(lives, default=0) + 1
     connection.execute(_JOIN.format(next=_NEXT), (node, incarnation, about))
     connection.execute("UPDATE nodes SET dead = 1 WHERE node <> ?", (node,))
@@ -121,10 +121,10 @@ def name_of(value: Any) -> str:
 
 def count(value: Any) -> int:
     """A number as this server writes them. Raises StoreDamaged."""
-    if not _is_count(value):
+    if not is_count(value):
         raise StoreDamaged(f"{value!r} is no number that this server has written")
     return int(value)
 
 
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
     return isinstance(value, int) and 0 <= value <= MAX_COUNT

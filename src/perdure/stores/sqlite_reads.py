@@ -12,7 +12,17 @@ import msgspec
 
 from perdure.core.compaction import part_of_run
 from perdure.core.errors import UNREADABLE
-from perdure.stores.base import MAX_COUNT, Checkpoint, Place, Receipt, SessionRecord, Stored, TurnRow
+from perdure.stores.base import (
+    MAX_COUNT,
+    Checkpoint,
+    KeptRecord,
+    Place,
+    Receipt,
+    Records,
+    SessionRecord,
+    Stored,
+    TurnRow,
+)
 from perdure.stores.sqlite_owners import DECIDED_SEQ, LAST_SEQ, OWNERSHIP, count, ownership
 
 _LOAD = f"""
@@ -39,16 +49,29 @@ _CHANGED = f"""
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn BETWEEN ? AND ? AND {_OF_TURNS}
         AND type = 'history_changed' AND seq > ?
     ORDER BY seq"""  # noqa: S608  our own words
+_RECORDS = """
+    SELECT turn, seq, size, record FROM turn_records
+    WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn BETWEEN ? AND ? AND seq <= ?
+    ORDER BY turn LIMIT ?"""
 _TURNS = """
     SELECT turn, visible, public FROM turns
-    WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn >= ? AND visible >= ?
+    WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn >= ? AND turn < ?
+        AND visible >= ?
     ORDER BY turn DESC LIMIT ?"""
 _RECEIPT = """
     SELECT message_id, digest, answer, seq FROM receipts
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND message_id = ?"""
+# How far a launch was read is in its row, or, if it was the session's last one to be written, with a later event.
 _LAUNCHES = """
-    SELECT launch_id, session_id, launches.agent, driver, phase, offset, performed_seq, input_total, pending_input,
-        driver_state
+    SELECT launch_id, session_id, launches.agent, driver, phase, COALESCE(
+            CASE WHEN written_seq = (
+                SELECT MAX(written_seq) FROM launches AS others WHERE others.session_key = launches.session_key)
+            THEN (
+                SELECT output_offset FROM events WHERE events.session_key = launches.session_key
+                    AND events.seq > written_seq AND output_offset IS NOT NULL
+                ORDER BY seq DESC LIMIT 1)
+            END, offset),
+        performed_seq, input_total, pending_input, driver_state
     FROM launches JOIN sessions USING (session_key){} ORDER BY launches.rowid"""
 # The index of decisive events holds their positions in order; deltas are never looked at.
 _CHANGES = """
@@ -57,7 +80,12 @@ _CHANGES = """
         AND typeof(body) = 'blob' AND typeof(seq) = 'integer'
     ORDER BY position LIMIT ?"""
 _GIVEN_TWICE = "SELECT DISTINCT program, native_session_id FROM natives WHERE twice = 1"
-_NEWEST = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
+# A value that can't be right is damage, and counts for nothing.
+_NEWEST = """
+    SELECT MAX(COALESCE((SELECT MAX(position) FROM events), 0),
+        CASE WHEN typeof(erased_position) = 'integer' AND typeof(positions) = 'integer' AND erased_position <= positions
+            THEN erased_position ELSE 0 END)
+    FROM meta"""
 
 NUMBER_MAX = 2**63 - 1
 """People may ask for any position; SQLite's integers end here."""
@@ -123,11 +151,44 @@ def find_turns(connection: sqlite3.Connection, session_id: str, first: int, last
     return Place(begin[0], end[0], [Stored(*row) for row in changes])
 
 
+def read_records(
+    connection: sqlite3.Connection,
+    session_id: str,
+    first: int,
+    last: int | None,
+    upto: int,
+    limit: int,
+    max_bytes: int | None,
+) -> Records:
+    first, last = min(first, NUMBER_MAX), NUMBER_MAX if last is None else min(last, NUMBER_MAX)
+    kept: list[KeptRecord] = []
+    total = 0
+    rows = connection.execute(_RECORDS, (session_id, first, last, min(upto, NUMBER_MAX), min(limit, NUMBER_MAX)))
+    for turn, seq, size_, body in rows:
+        if not (isinstance(seq, int) and isinstance(size_, int) and isinstance(body, bytes)):
+            continue  # damaged, and only a cache
+        total += size_
+        if max_bytes is not None and kept and total > max_bytes:
+            break
+        kept.append(KeptRecord(turn, seq, size_, body))
+    rows.close()
+    if not kept:
+        return Records([], [])
+    changes = connection.execute(_CHANGED, (session_id, kept[0].turn, kept[-1].turn, 0)).fetchall()
+    return Records(kept, [Stored(*row) for row in changes])
+
+
 def read_turns(
-    connection: sqlite3.Connection, session_id: str, from_turn: int, last: int | None, hidden: bool
+    connection: sqlite3.Connection,
+    session_id: str,
+    from_turn: int,
+    before: int | None,
+    last: int | None,
+    hidden: bool,
 ) -> list[TurnRow]:
     count = NUMBER_MAX if last is None else min(max(0, last), NUMBER_MAX)
-    parameters = (session_id, min(from_turn, NUMBER_MAX), 0 if hidden else 1, count)
+    before = NUMBER_MAX if before is None else min(before, NUMBER_MAX)
+    parameters = (session_id, min(from_turn, NUMBER_MAX), before, 0 if hidden else 1, count)
     rows = connection.execute(_TURNS, parameters).fetchall()
     return [TurnRow(turn, bool(visible), public) for turn, visible, public in reversed(rows)]
 

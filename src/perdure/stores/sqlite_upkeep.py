@@ -22,6 +22,7 @@ _DROP = "DELETE FROM events WHERE session_key = ? AND seq >= ? AND seq < ?"
 _NATIVES = """
     SELECT DISTINCT native_session_id FROM natives JOIN sessions USING (session_key) WHERE session_id = ?"""
 ERASE_EVENTS = 1_000
+ERASE_RECORDS = 100
 ERASE_PHRASES = 50
 """How much one step deletes, so that the next commit of another session comes soon."""
 _SOME = (
@@ -30,18 +31,29 @@ _SOME = (
         ERASE_EVENTS,
     ),
     (
+        "DELETE FROM turn_records WHERE rowid IN (SELECT rowid FROM turn_records WHERE session_key = ? LIMIT ?)",
+        ERASE_RECORDS,
+    ),
+    (
         "DELETE FROM phrases WHERE phrase_key IN (SELECT phrase_key FROM phrases WHERE session_key = ? LIMIT ?)",
         ERASE_PHRASES,
     ),
 )
+# Followers keep positions: what was the newest one stays so when its event is gone.
+_NOTE_NEWEST = """
+    UPDATE meta SET erased_position = MAX(
+        CASE typeof(erased_position) WHEN 'integer' THEN erased_position ELSE 0 END,
+        COALESCE((SELECT MAX(position) FROM events), 0))"""
 SCRUB_DUE = ("upkeep", "scrub")
-_OF_A_SESSION = ("events", "turns", "spent", "receipts", "launches", "phrases", "natives", "heads", "sessions")
+_OF_A_SESSION = (
+    *("events", "turn_records", "turns", "spent", "receipts", "launches", "phrases", "natives", "heads", "sessions"),
+)
 
 
 def claim(connection: sqlite3.Connection) -> int:
     (last,) = connection.execute("SELECT MAX(position) FROM events").fetchone()
     if last is not None and last > MAX_COUNT:
-        # Else each append would be told that the disk is full, as SQLite finds no number for its rows.
+        # Else each append would fail, as there is no number for its rows.
         raise StoreDamaged(f"a row of the table events has the position {last}, so that none can follow it")
     connection.execute("UPDATE meta SET generation = generation + 1")
     return read_generation(connection)
@@ -86,6 +98,7 @@ def erase_some(connection: sqlite3.Connection, session_id: str, generation: int)
     key = _find(connection, session_id)
     if key is None:
         return False
+    connection.execute(_NOTE_NEWEST)
     for statement, count in _SOME:
         if connection.execute(statement, (key, count)).rowcount:
             return True

@@ -1,17 +1,24 @@
-"""The writer: one thread with one connection through which every change goes.
+"""The writer: one connection through which every change goes. One thread uses it, or the event loop while that rests.
 
 Above: SqliteStore puts steps and other work into its queue from the event loop. Below: Group writes steps, upkeep does
 the rest. Whatever waits in the queue shares one commit and one call back to the loop. There is no timer: what one
 turn of the loop brings is handed over at its end, and the next group gathers while a commit runs.
+
+A few small steps are committed by the event loop itself (`append_now`) while the thread has nothing to do: a commit
+without a sync is a few writes into the page cache, and takes less than two changes of threads. A disk that stalls is
+noticed by the first commit that takes long; those of the next second go to the thread, so that nobody else waits.
 
 What waits is bounded, so that a disk that stalls does not fill the memory: beyond the bounds `append` and `submit`
 raise StoreBusy at once and keep nothing.
 """
 
 import asyncio
+import contextlib
+import resource
 import sqlite3
 import threading
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -19,8 +26,9 @@ from typing import Any, TypeVar
 from perdure.core.errors import StoreBusy, StoreError
 from perdure.stores.base import Append, Kept
 from perdure.stores.sqlite_checkpoints import Checkpoints
+from perdure.stores.sqlite_deltas import commit_deltas, write_deltas
 from perdure.stores.sqlite_errors import code_of, told
-from perdure.stores.sqlite_group import CachedHead, Group, read_generation
+from perdure.stores.sqlite_group import Group, Known
 
 GROUP_MAX_STEPS = 500
 QUEUE_MAX_STEPS = 10_000
@@ -31,12 +39,23 @@ QUEUE_MAX_ERRANDS = 1_000
 """Other work that waits. It has its own bound, so that upkeep goes on however many steps wait."""
 STEP_BYTES = 1_000
 """What a step takes beside its content, about."""
-HEADS_MAX = 10_000
-COMMITS_PER_CHECKPOINT = 250
+COMMIT_PAGES = 2
+STEP_PAGES = 10
+"""What a commit, and a step or other work in it, writes, about. Of a plain delta it is one page."""
+NOW_MAX_STEPS = 256
+NOW_MAX_BYTES = 256 * 1024
+"""What the event loop commits itself: at most this many steps and bytes."""
+RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # macOS has the latter only
+SLOW_COMMIT_S = 0.005
+AVOID_S = 1.0
+"""After a slow commit the event loop makes none for so long."""
+LOCK_TIMEOUT_S = 5.0
+"""How long another server on the same file may hold the lock."""
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
-Step = tuple[Append, "asyncio.Future[Kept]"]
+Step = tuple[Append | Sequence[Append], "asyncio.Future[Any]"]
+"""One step, or several that share one answer."""
 Errand = tuple[Work, Collection[str] | None, bool, "asyncio.Future[Any]"]
 """What else is to be written, the sessions whose heads are stale afterwards (None: all of them), whether it is done
 outside of a transaction, and who waits."""
@@ -46,8 +65,12 @@ Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
 class Writer:
-    def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection], checkpoints: Checkpoints) -> None:
+    def __init__(
+        self, path: Path, connect: Callable[[], sqlite3.Connection], checkpoints: Checkpoints, *, syncs: bool
+    ) -> None:
         self._path = path
+        self._syncs = syncs
+        """Whether each commit waits for the disk."""
         self._connect = connect
         self._checkpoints = checkpoints
         self._queue: SimpleQueue[list[Item]] = SimpleQueue()
@@ -60,11 +83,12 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened: asyncio.Future[None] | None = None
         self._closed = False
-        # What follows belongs to the thread.
+        self._now_again_s = 0.0
+        # What follows belongs to the thread while anything is not answered, and to the event loop else.
         self._connection: sqlite3.Connection | None = None
-        self._heads: dict[str, CachedHead] = {}
-        self._heads_generation = -1
-        self._commits = 0
+        self._known = Known()
+        self._work_pages = 0
+        self._waits_for_lock = True
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -84,15 +108,54 @@ class Writer:
         await asyncio.to_thread(self._thread.join)
 
     def append(self, step: Append) -> "asyncio.Future[Kept]":
+        return self._enqueue(step, _size(step))
+
+    def _enqueue(self, given: Append | Sequence[Append], size: int) -> "asyncio.Future[Any]":
         loop = self._open_loop()
         if len(self._steps) >= QUEUE_MAX_STEPS or self._steps_bytes >= QUEUE_MAX_BYTES:
             raise StoreBusy(f"{len(self._steps)} steps of {self._steps_bytes} bytes wait to be written")
-        future: asyncio.Future[Kept] = loop.create_future()
-        size = _size(step)
+        future: asyncio.Future[Any] = loop.create_future()
         self._steps[future] = size
         self._steps_bytes += size
-        self._gather((step, future))
+        self._gather((given, future))
         return future
+
+    def append_all(self, steps: Sequence[Append]) -> "asyncio.Future[list[Kept | Exception]]":
+        """In one commit, and with one answer."""
+        return self._enqueue(steps, sum(map(_size, steps)))
+
+    def append_now(self, steps: Sequence[Append]) -> list[Kept | Exception] | None:
+        """Commit these steps at once, or None: then nothing was done, and they are for `append_all`."""
+        self._open_loop()
+        is_busy = self._steps or self._errands or self._gathered or self._syncs
+        if self._connection is None or is_busy or len(steps) > NOW_MAX_STEPS:
+            return None
+        if sum(map(_size, steps)) > NOW_MAX_BYTES:
+            return None
+        began, waits = time.monotonic(), _waits()
+        if began < self._now_again_s or self._checkpoints.hold_up():
+            return None
+        try:
+            if self._waits_for_lock:
+                self._wait_for_lock(False)
+            kept = self._commit_now(self._connection, steps)
+        except Exception:  # noqa: BLE001  nothing was kept; the thread tries again, one by one, and finds the cause
+            kept = None
+        now = time.monotonic()
+        if now - began > SLOW_COMMIT_S and _waits() != waits:
+            self._now_again_s = now + AVOID_S
+        return kept
+
+    def _commit_now(self, connection: sqlite3.Connection, steps: Sequence[Append]) -> list[Kept | Exception]:
+        try:
+            kept = commit_deltas(connection, self._known, steps)
+        except BaseException:
+            self._known.forget()
+            raise
+        if kept is None:
+            return self._in_transaction(lambda _: self._write(connection, steps))
+        self._checkpoints.written(COMMIT_PAGES + len(steps))
+        return list(kept)
 
     def submit(self, work: Work, *, stale: Collection[str] | None = (), plainly: bool = False) -> "asyncio.Future[Any]":
         """Do something in a transaction of its own, or `plainly` without one, after all that was put before it. The
@@ -123,7 +186,7 @@ class Writer:
             raise StoreError("the store is not open")
         return self._loop
 
-    # In the thread ------------------------------------------------------------------------------------------------
+    # In the thread, or, for `append_now`, on the loop -----------------------------------------------------------------
 
     def _run(self) -> None:
         assert self._opened is not None
@@ -154,6 +217,8 @@ class Writer:
 
     def _serve(self, batch: list[Item]) -> bool:
         """Keep the order: steps up to the next errand are one group. False when it was the last batch."""
+        with contextlib.suppress(sqlite3.Error):  # whatever it is, the first commit meets it too, and says so
+            self._wait_for_lock(True)
         steps: list[Step] = []
         for item in batch:
             if item is not None and len(item) == 2:
@@ -167,59 +232,78 @@ class Writer:
         self._keep(steps)
         return True
 
-    def _keep(self, steps: list[Step]) -> None:
-        if not steps:
+    def _keep(self, items: list[Step]) -> None:
+        if not items:
             return
+        steps: list[Append] = []
+        for given, _ in items:
+            steps += [given] if isinstance(given, Append) else given
+        made = iter(self._commit(steps))
+        answers: list[Answer] = []
+        for given, future in items:
+            if not isinstance(given, Append):
+                answers.append((future, [next(made) for _ in given], None))
+            elif isinstance(outcome := next(made), Exception):
+                answers.append((future, None, outcome))
+            else:
+                answers.append((future, outcome, None))
+        self._answer(answers)
+
+    def _commit(self, steps: list[Append]) -> list[Kept | Exception]:
         try:
-            answers = self._commit(steps)
+            return self._in_transaction(lambda connection: self._write(connection, steps))
         except sqlite3.Error as error:
             if code_of(error) == sqlite3.SQLITE_BUSY:
                 # Another server holds the lock: each step alone would wait as long again.
-                answers = [(future, None, told(error, self._path)) for _, future in steps]
-            else:
-                answers = [self._keep_alone(step) for step in steps]
+                return [told(error, self._path) for _ in steps]
+            return [self._commit_alone(step) for step in steps]
         except Exception:  # noqa: BLE001  each step finds its own cause, and its caller is told
-            answers = [self._keep_alone(step) for step in steps]
-        self._answer(answers)
+            return [self._commit_alone(step) for step in steps]
 
-    def _keep_alone(self, step: Step) -> Answer:
+    def _commit_alone(self, step: Append) -> Kept | Exception:
         """One step may be to blame for its whole group (too large for the room that is left): the others get in."""
         try:
-            return self._commit([step])[0]
+            return self._in_transaction(lambda connection: self._write(connection, [step]))[0]
         except Exception as error:  # noqa: BLE001  the caller is told, the thread lives on
-            return (step[1], None, told(error, self._path))
+            return told(error, self._path)
 
-    def _commit(self, steps: list[Step]) -> list[Answer]:
-        return self._in_transaction(lambda connection: self._write(connection, steps))
-
-    def _write(self, connection: sqlite3.Connection, steps: list[Step]) -> list[Answer]:
-        generation = read_generation(connection)
-        if generation != self._heads_generation or len(self._heads) > HEADS_MAX:
-            self._heads.clear()
-            self._heads_generation = generation
-        group = Group(connection, self._heads, generation)
-        answers: list[Answer] = []
-        for step, future in steps:
+    def _write(self, connection: sqlite3.Connection, steps: Sequence[Append]) -> list[Kept | Exception]:
+        self._known.refresh(connection)
+        if (kept := write_deltas(connection, self._known, steps)) is not None:
+            self._work_pages = len(steps)
+            return list(kept)
+        self._work_pages = STEP_PAGES * len(steps)
+        group = Group(connection, self._known)
+        made: list[Kept | Exception] = []
+        for step in steps:
             try:
-                answers.append((future, group.take(step), None))
+                made.append(group.take(step))
             except StoreError as error:
-                answers.append((future, None, error))
+                made.append(error)
         group.write()
-        return answers
+        return made
 
     def _do(self, errand: Errand) -> Answer:
         work, stale, plainly, future = errand
         assert self._connection is not None
         try:
+            self._work_pages = STEP_PAGES
             result = work(self._connection) if plainly else self._in_transaction(work)
         except Exception as error:  # noqa: BLE001  the caller is told, the thread lives on
             return (future, None, told(error, self._path))
         if stale is None:
-            self._heads.clear()
+            self._known.heads.clear()
         else:
             for session_id in stale:
-                self._heads.pop(session_id, None)
+                self._known.heads.pop(session_id, None)
         return (future, result, None)
+
+    def _wait_for_lock(self, waits: bool) -> None:
+        """Whether SQLite waits while another server holds the lock; the event loop must not."""
+        assert self._connection is not None
+        if waits != self._waits_for_lock:
+            self._connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TIMEOUT_S * 1000) if waits else 0}").fetchall()
+            self._waits_for_lock = waits
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection
@@ -228,11 +312,9 @@ class Writer:
             connection.execute("BEGIN IMMEDIATE")
             result = work(connection)
             connection.execute("COMMIT")
-            self._commits += 1
-            if self._commits % COMMITS_PER_CHECKPOINT == 0:
-                self._checkpoints.due()
+            self._checkpoints.written(COMMIT_PAGES + self._work_pages)
         except BaseException:
-            self._heads.clear()
+            self._known.forget()
             # On some errors, a full disk among them, SQLite has already rolled back.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -260,12 +342,26 @@ class Writer:
                 future.set_exception(error)
 
 
+def _waits() -> int:
+    """How often this thread has waited for anything. One that only lost the processor to others was not held up by the
+    disk, and another thread would not be quicker."""
+    return resource.getrusage(RUSAGE_THREAD).ru_nvcsw
+
+
+def _body_bytes(step: Append) -> int:
+    return sum([len(draft.body) for draft in step.events])
+
+
 def _size(step: Append) -> int:
     """How many bytes a step takes until it is written, about."""
-    size = STEP_BYTES + sum(len(draft.body) for draft in step.events) + len(step.state or b"")
-    size += sum(len(turn.public) for turn in step.turns) + sum(len(phrase.text) for phrase in step.phrases)
+    size = STEP_BYTES + _body_bytes(step)
+    if step.checkpoint is not None:
+        size += len(step.checkpoint.driver_state)
+        for line in step.checkpoint.pending_input:
+            size += len(line)
+    if step.state is not None:
+        size += len(step.state) + sum(len(turn.public) for turn in step.turns)
+        size += sum(len(phrase.text) for phrase in step.phrases)
     if step.listed is not None:
         size += len(step.listed.public)
-    if step.checkpoint is not None:
-        size += len(step.checkpoint.driver_state) + sum(map(len, step.checkpoint.pending_input))
     return size

@@ -59,6 +59,7 @@ class AsyncClient:
     import_session = _in_a_thread(Client.import_session)
     start_session = _in_a_thread(Client.start_session)
     session = _in_a_thread(Client.session)
+    whole_session = _in_a_thread(Client.whole_session)
     sessions = _in_a_thread(Client.sessions)
     explain = _in_a_thread(Client.explain)
     abort = _in_a_thread(Client.abort)

@@ -146,8 +146,18 @@ class Client(Transport):
             if not cursor:
                 return
 
-    def session(self, session_id: str) -> Json:
-        return self._json("GET", _session(session_id))
+    def session(self, session_id: str, *, limit: int | None = None, cursor: str | None = None) -> Json:
+        """The session with its newest turns, or with those before a cursor: `next_cursor` is that of older ones."""
+        return self._json("GET", _session(session_id), params={"limit": limit, "cursor": cursor})
+
+    def whole_session(self, session_id: str) -> Json:
+        """The session with all its turns."""
+        session = page = self.session(session_id, limit=PAGE_LIMIT)
+        turns = [page["turns"]]
+        while cursor := page.get("next_cursor"):
+            page = self.session(session_id, limit=PAGE_LIMIT, cursor=cursor)
+            turns.append(page["turns"])
+        return {**session, "turns": [turn for older in reversed(turns) for turn in older], "next_cursor": None}
 
     def explain(self, session_id: str) -> Json:
         return self._json("GET", _session(session_id, "explain"))

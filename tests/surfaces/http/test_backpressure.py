@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from perdure.core.errors import StoreBusy
+from perdure.runtime.verbs import eraser
 from perdure.stores import sqlite_writer
 from perdure.stores.base import Append
 from perdure.stores.sqlite_writer import Writer
@@ -35,22 +36,26 @@ class Disk:
         self._goes_on.set()
         self._never, self.delay_s = threading.Event(), 0.0
         self.refused: list[str] = []
-        commit, append = Writer._commit, Writer.append
+        commit, commit_now, enqueue = Writer._commit, Writer.append_now, Writer._enqueue
 
         def slow_commit(writer: Writer, steps: Any) -> Any:
             assert self._goes_on.wait(WAIT_S)
             self._never.wait(self.delay_s)
             return commit(writer, steps)
 
-        def counted_append(writer: Writer, step: Append) -> Any:
+        def no_quick_commit(writer: Writer, steps: Any) -> Any:
+            return None if self.delay_s else commit_now(writer, steps)
+
+        def counted_enqueue(writer: Writer, given: Append | Sequence[Append], size: int) -> Any:
             try:
-                return append(writer, step)
+                return enqueue(writer, given, size)
             except StoreBusy:
-                self.refused.append(step.session_id)
+                self.refused += [step.session_id for step in ([given] if isinstance(given, Append) else given)]
                 raise
 
         patch.setattr(Writer, "_commit", slow_commit)
-        patch.setattr(Writer, "append", counted_append)
+        patch.setattr(Writer, "append_now", no_quick_commit)
+        patch.setattr(Writer, "_enqueue", counted_enqueue)
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
@@ -118,8 +123,8 @@ def test_an_agent_that_streams_while_the_disk_is_slow_loses_and_doubles_nothing(
     session = server.create(title="streaming")
     server.send(session, f"stream {WORDS} 10\nsay the end")
     eventually(lambda: server.session(session)["event_count"] > 10, "the answer begins")
-    monkeypatch.setattr(sqlite_writer, "QUEUE_MAX_STEPS", 2)
     disk.delay_s = 0.03
+    monkeypatch.setattr(sqlite_writer, "QUEUE_MAX_STEPS", 0)
     is_over = threading.Event()
     taken: list[str] = []
 
@@ -138,6 +143,8 @@ def test_an_agent_that_streams_while_the_disk_is_slow_loses_and_doubles_nothing(
         senders = [pool.submit(send, number) for number in range(6)]
         try:
             eventually(lambda: disk.refused.count(session) > 1, "the agent's own output is refused too")
+            monkeypatch.setattr(sqlite_writer, "QUEUE_MAX_STEPS", 2)
+            eventually(lambda: taken, "a sender gets in again")
         finally:
             is_over.set()
         for one in senders:
@@ -192,6 +199,7 @@ def test_a_session_that_is_half_erased_when_the_disk_stalls_says_so_and_is_erase
         return submit(writer, work, stale=stale, plainly=plainly)
 
     monkeypatch.setattr(Writer, "submit", busy_submit)
+    monkeypatch.setattr(eraser, "RETRY_S", 0.1)
     answer = server.http.delete(f"/api/sessions/{session}?purge=true")
     assert is_problem(answer, 503, "unavailable") and answer.headers["retry-after"] == "1"
     assert "half erased" in answer.json()["detail"]

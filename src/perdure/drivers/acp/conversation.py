@@ -5,10 +5,10 @@ read is counted and reported once.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from perdure.core.events import Title
 from perdure.drivers import jsonrpc
@@ -43,12 +43,41 @@ class _Update(Struct, rename="camel"):
     update: Chunk
 
 
+class _Text(Struct):
+    text: str
+
+
+class _Said(Struct, rename={"kind": "sessionUpdate", "message_id": "messageId", "meta": "_meta"}):
+    kind: Literal["agent_message_chunk", "agent_thought_chunk"]
+    content: _Text
+    message_id: str | int | None = None
+    meta: Raw | UnsetType = UNSET
+
+
+class _SaidTo(Struct, rename="camel"):
+    session_id: str
+    update: _Said
+
+
+class _Plain(Struct):
+    """Most lines that come: a piece of text, read in one go."""
+
+    method: Literal["session/update"]
+    params: _SaidTo
+    id: Raw | UnsetType = UNSET
+
+
+PLAIN_MAX_BYTES = 4096
+
 _update: msgspec.json.Decoder[_Update] = msgspec.json.Decoder(_Update)
+_plain: msgspec.json.Decoder[_Plain] = msgspec.json.Decoder(_Plain)
 
 
 class AcpConversation:
     def __init__(self, state: State) -> None:
         self._state = state
+        self._dumped: bytes | None = None
+        """The dump, until something is done that may change it: most lines go on with a text and change nothing."""
         self._out = Outbox(state)
         self._asking = Asking(state, self._out)
         self._choosing = Choosing(state, self._out)
@@ -56,7 +85,9 @@ class AcpConversation:
         self._opening = Opening(state, self._out, self._turns)
 
     def dump(self) -> bytes:
-        return memory.dump(self._state)
+        if self._dumped is None:
+            self._dumped = memory.dump(self._state)
+        return self._dumped
 
     @property
     def joinable(self) -> bool:
@@ -84,7 +115,7 @@ class AcpConversation:
 
     @speaks.setter
     def speaks(self, value: bool) -> None:
-        self._state.speaks = value
+        self._state.speaks, self._dumped = value, None
 
     @property
     def prompt_bytes(self) -> int | None:
@@ -96,6 +127,7 @@ class AcpConversation:
         return None  # nothing has to come before the model's first word
 
     def perform(self, order: Order) -> Step:
+        self._dumped = None
         match order:
             case StartSession():
                 self._opening.start(order)
@@ -116,6 +148,9 @@ class AcpConversation:
 
     def receive(self, lines: Sequence[bytes]) -> Step:
         for line in lines:
+            if self._said_plainly(line):
+                continue
+            self._dumped = None
             frame = jsonrpc.decode(line)
             if frame is None:
                 if line.strip() and self._state.speaks:
@@ -133,6 +168,24 @@ class AcpConversation:
                     f"notification {frame.method}", _raw(line), "a notification of unknown kind", quiet=True
                 )
         return self._out.step()
+
+    def _said_plainly(self, line: bytes) -> bool:
+        """Whether it was a piece of text for the turn that runs, and nothing more. All else is read with care."""
+        state = self._state
+        if state.running is None or state.phase != "open" or len(line) > PLAIN_MAX_BYTES:
+            return False
+        try:
+            plain = _plain.decode(line)
+        except (ValueError, RecursionError):
+            return False
+        update = plain.params.update
+        if plain.params.session_id != state.session_id or plain.id is not UNSET or update.meta is not UNSET:
+            return False
+        if not update.content.text:
+            return False
+        if self._turns.said_plainly(state.running, update.kind, update.message_id, update.content.text):
+            self._dumped = None
+        return True
 
     def _replied(self, frame: jsonrpc.Frame) -> None:
         sent = self._state.sent.pop(frame.id, None) if isinstance(frame.id, int) else None

@@ -1,7 +1,8 @@
 """Everything that one ACP conversation remembers: the value behind `dump()`.
 
-Above: the parts of the conversation change it. Below: nothing. It is stored with every batch of output, so it holds
-what the next line needs and no more: of the agent's lists only the ids, of finished tools only that they ended.
+Above: the parts of the conversation change it. Below: nothing. It is stored with each batch of output that changes it,
+so it holds what the next line needs and no more: of the agent's lists only the ids, of finished tools only that they
+ended.
 """
 
 from typing import Any, Literal

@@ -180,11 +180,7 @@ class Turns:
                 for event in tools.report(running, parent, chunk.message_id, text):
                     self._out.emit(event)
         elif text:
-            if chunk.kind != running.block_kind or chunk.message_id != running.block_message:
-                running.block += 1
-                running.block_kind, running.block_message = chunk.kind, chunk.message_id
-            running.warned_only = running.warned_only and text.startswith(WARNING)
-            self._out.say(chunk.kind == "agent_thought_chunk", running.turn, running.block, text)
+            self.said_plainly(running, chunk.kind, chunk.message_id, text)
         elif (shown := content.block_image(jsonrpc.value(chunk.content), running.turn)) is not None:
             # What is said after a picture is something new.
             running.block_kind, running.warned_only = "image", False
@@ -192,6 +188,17 @@ class Turns:
         else:
             # qwen ends with an empty piece that carries the turn's usage.
             self._use(running, content.token_figures(meta.get("usage") if isinstance(meta, dict) else None))
+
+    def said_plainly(self, running: Running, kind: str, message_id: str | int | None, text: str) -> bool:
+        """A piece of text or of thought with nothing beside it; whether that changes what is remembered."""
+        is_new = kind != running.block_kind or message_id != running.block_message
+        if is_new:
+            running.block += 1
+            running.block_kind, running.block_message = kind, message_id
+        if running.warned_only and not text.startswith(WARNING):
+            running.warned_only, is_new = False, True
+        self._out.say(kind == "agent_thought_chunk", running.turn, running.block, text)
+        return is_new
 
     def tool(self, kind: str, update: dict[str, Any]) -> None:
         running, tool_id = self._state.running, update.get("toolCallId")

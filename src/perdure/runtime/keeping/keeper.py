@@ -16,7 +16,7 @@ spawned the agent dies.
   line must never reach the agent.
 - `lock` comes open and locked from the server, so there is no moment at which a starting keeper looks dead.
 - `sock` is presence. Upward go single bytes ("o" there is output, "x" it is over), which may be lost: facts are in
-  the files. Downward goes one JSON object per line: feed, ack, end, limits.
+  the files. No second one follows while one is unread. Downward goes one JSON object per line: feed, ack, end, limits.
 - exit.json is written last, in one rename. Without it and without the lock, the keeper was killed.
 """
 
@@ -75,6 +75,13 @@ def write_whole(name: str, value: dict[str, object]) -> None:
     finally:
         os.close(fd)
     os.rename(name + ".new", name)
+
+
+def unread(fd: int) -> bool:
+    """Whether the other end has bytes of ours to read; where the system does not say, it has none."""
+    with contextlib.suppress(OSError):
+        return LINUX and fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)) != bytes(4)
+    return False
 
 
 class Spool:
@@ -315,7 +322,6 @@ def enter(group: str | None) -> None:
 
 def spawn(argv: list[str], env: dict[str, str], cwd: str, group: str | None = None) -> tuple[int, int, int, int]:
     """Start the agent: its pid and our ends of stdin, stdout, stderr. Raises OSError with what went wrong.
-
     By hand, since PR_SET_PDEATHSIG must be set between fork and exec, and `subprocess` costs a megabyte.
     """
     in_read, in_write = os.pipe()
@@ -370,7 +376,7 @@ def parse_command(line: bytes) -> dict[str, float] | None:
 
 
 class Ladder:
-    """How far the ending of the agent has gone: stdin EOF, SIGTERM, SIGKILL, each after its grace."""
+    """How far the end of the agent has come: stdin EOF, SIGTERM, SIGKILL, each after its grace."""
 
     def __init__(self, how: str, eof_grace_s: float, term_grace_s: float) -> None:
         self.how = how
@@ -414,7 +420,8 @@ class Keeper:
         self._told_size = 0
         self._absent_since = self._last_output = self._looked_at = time.monotonic()
         self._want(listener.fileno(), self._accept)
-        self._want(wake_fd, lambda: os.read(wake_fd, CHUNK_BYTES))
+        # SIGCHLD is the only signal that is not ignored.
+        self._want(wake_fd, lambda: self._reap(os.read(wake_fd, CHUNK_BYTES)))
 
     def run(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
         try:
@@ -436,7 +443,7 @@ class Keeper:
             self._turn(self._deadline())
             if self._ladder is not None:
                 self._ladder.climb(self._tree)
-            else:
+            elif not self._peers:
                 self._check_orphan()
         left = self._sweep()
         self._drain()
@@ -457,17 +464,21 @@ class Keeper:
                 self._fed = self._feed.taken() if self._feed.broken else self._feed.fed
                 os.close(self._feed.pipe)
                 self._feed = None
-        # One millisecond more: rounding down would spin through the last one.
-        for fd, _ in self._poll.poll(max(0, int((deadline - time.monotonic()) * 1000)) + 1):
-            self._handlers[fd]()
-        self._reap()
+        while True:
+            # One millisecond more: rounding down would spin through the last one.
+            ready = self._poll.poll(wait_ms := max(0, int((deadline - time.monotonic()) * 1000)) + 1)
+            for fd, _ in ready:
+                self._handlers[fd]()
+            if len(ready) != 1 or ready[0][0] != self._stdout or wait_ms == 1 or not self._spool.may_read():
+                break
+            # Mostly so: the agent has written something, there is time left, and nothing else is to be done.
+            self._tell(b"o")
         now = time.monotonic()
         if self._spool.retry_at is not None and now >= self._spool.retry_at:
             self._spool.retry()
-        if now >= self._looked_at + INPUT_LOOK_S:
-            self._look()  # a server may have died between its write and its poke
+        if now >= self._looked_at + INPUT_LOOK_S:  # a server may have died between its write and its poke
+            self._look()
         if self._spool.size != self._told_size:
-            self._told_size = self._spool.size
             self._tell(b"o")
 
     def _deadline(self) -> float:
@@ -477,7 +488,10 @@ class Keeper:
         if self._ladder is not None:
             deadlines.append(self._ladder.deadline)
         elif not self._peers:
-            deadlines += [self._absent_since + self._orphan_max_s, self._quiet_since() + self._orphan_quiet_s]
+            deadlines += [
+                self._absent_since + self._orphan_max_s,
+                max(self._absent_since, self._last_output) + self._orphan_quiet_s,
+            ]
         return min(deadlines)
 
     def _want(self, fd: int, handler: Callable[[], object], wanted: bool = True, mask: int = select.POLLIN) -> None:
@@ -491,42 +505,33 @@ class Keeper:
 
     def _look(self) -> None:
         self._looked_at = time.monotonic()
-        if self._feed is not None:
+        if self._feed:
             self._feed.look()
 
-    def _reap(self) -> None:
+    def _reap(self, _: bytes) -> None:
         """All children: as a subreaper this process inherits the orphans of the agent."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self._tree.leader:
-                self._status = status
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self._tree.leader:
+                    self._status = found[1]
 
     # The agent's output --------------------------------------------------------------------------------------
 
     def _read_stdout(self) -> None:
-        data = os.read(self._stdout, CHUNK_BYTES)
-        if data:
-            self._spool.append(data)
-            self._last_output = time.monotonic()
-        else:
-            self._want(self._stdout, self._read_stdout, False)
-            os.close(self._stdout)
-            self._stdout = -1
+        self._stdout = self._read(self._stdout, self._spool)
 
     def _read_stderr(self) -> None:
-        data = os.read(self._stderr, CHUNK_BYTES)
-        if data:
-            self._tail.append(data)
+        self._stderr = self._read(self._stderr, self._tail)
+
+    def _read(self, pipe: int, sink: Spool | Tail) -> int:
+        """Pass a chunk on: the pipe, or -1 if it has ended."""
+        if data := os.read(pipe, CHUNK_BYTES):
+            sink.append(data)
             self._last_output = time.monotonic()
-        else:
-            self._want(self._stderr, self._read_stderr, False)
-            os.close(self._stderr)
-            self._stderr = -1
+            return pipe
+        self._want(pipe, self._accept, False)
+        os.close(pipe)
+        return -1
 
     # The server ----------------------------------------------------------------------------------------------
 
@@ -542,9 +547,7 @@ class Keeper:
         fd = peer.fileno()
         self._peers[fd] = (peer, bytearray())
         self._want(fd, lambda: self._listen(fd))
-        # It connected before it was accepted here, and was not told of what came in between. Not told at once: that
-        # may drop another peer whose own event is still to be handled in this turn.
-        self._told_size = -1
+        self._told_size = -1  # it may have missed something before it was accepted
 
     def _listen(self, fd: int) -> None:
         peer, buffer = self._peers[fd]
@@ -578,17 +581,15 @@ class Keeper:
     def _drop(self, fd: int) -> None:
         self._want(fd, self._accept, False)
         self._peers.pop(fd)[0].close()
-        if not self._peers:
-            self._absent_since = time.monotonic()
+        self._absent_since = time.monotonic()  # it counts from when there is nobody
 
     def _tell(self, byte: bytes) -> None:
-        for fd, (peer, _) in list(self._peers.items()):
-            try:
-                peer.send(byte)
-            except BlockingIOError:
-                continue  # its buffer is full of the same news
-            except OSError:
-                self._drop(fd)
+        self._told_size = self._spool.size
+        for fd, (peer, _) in self._peers.items():
+            if byte != b"o" or not unread(fd):
+                # Its buffer may be full of the same news; or it is gone, and what it said last is still to be read.
+                with contextlib.suppress(OSError):
+                    peer.send(byte)
 
     # The end -------------------------------------------------------------------------------------------------
 
@@ -600,17 +601,12 @@ class Keeper:
         if self._feed is not None:
             self._feed.close()
 
-    def _quiet_since(self) -> float:
-        return max(self._absent_since, self._last_output)
-
     def _is_abandoned(self) -> bool:
         return not self._peers and time.monotonic() >= self._absent_since + self._orphan_max_s
 
     def _check_orphan(self) -> None:
-        if self._peers:
-            return
         now = time.monotonic()
-        is_quiet = now >= self._quiet_since() + self._orphan_quiet_s
+        is_quiet = now >= max(self._absent_since, self._last_output) + self._orphan_quiet_s
         if is_quiet and self._stdout >= 0 and not self._spool.may_read():
             # Not quiet but made to wait by us. `orphan_max_s` still holds.
             self._last_output, is_quiet = now, False
@@ -682,6 +678,7 @@ def main(folder: str, lock_fd: int) -> None:
         os.set_blocking(fd, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)  # the wake-up needs a handler to be there
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])  # whoever started the server may have blocked it
     if LINUX:
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

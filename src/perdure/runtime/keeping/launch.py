@@ -33,6 +33,7 @@ from msgspec import Struct
 from perdure.core.errors import UNREADABLE, StoreFull
 from perdure.runtime.data.filesystem import make_private, write_private
 from perdure.runtime.keeping import cgroups
+from perdure.runtime.keeping.hints import Hints
 from perdure.runtime.keeping.keeper_start import connect_in, start_keeper
 
 PROTOCOL = 1
@@ -40,6 +41,7 @@ ACK_STEP_BYTES = 256 * 1024
 ROOM_BYTES = 64 * 1024
 COUNT_CHUNK_BYTES = 1024 * 1024
 LOOK_AGAIN_S = 0.01
+HINT_BYTES = 4096
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LAUNCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -93,21 +95,8 @@ class Exit(Struct, frozen=True):
     """How much of `in` the agent took; what lies beyond surely never reached it."""
 
 
-class _Line(asyncio.Protocol):
-    """The connection: every byte that comes is the same hint."""
-
-    def __init__(self, on_output: Callable[[], None], on_closed: Callable[[], None]) -> None:
-        self._on_output = on_output
-        self._on_closed = on_closed
-
-    def data_received(self, data: bytes) -> None:
-        self._on_output()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._on_closed()
-
-    def silence(self) -> None:
-        self._on_output = self._on_closed = lambda: None
+def _nothing(*_: object) -> None:
+    pass
 
 
 class Launch:
@@ -118,8 +107,10 @@ class Launch:
         self.launch_id = folder.name
         self.keeper = keeper
         self._out: int | None = None
-        self._transport: asyncio.Transport | None = None
-        self._line: _Line | None = None
+        self._connection: socket.socket | None = None
+        self._unwatch: Callable[[socket.socket], object] = _nothing
+        self._on_output: Callable[[], object] = _nothing
+        self._on_closed: Callable[[], object] = _nothing
         self._unsent: dict[str, Any] = {}
         self._acknowledged = 0
         self._ack_step = ACK_STEP_BYTES
@@ -238,14 +229,21 @@ class Launch:
 
     # Connection ----------------------------------------------------------------------------------------------
 
-    async def connect(self, on_output: Callable[[], None], on_closed: Callable[[], None], timeout_s: float) -> None:
-        """Be present. `on_output` is called at once and whenever there may be more; `on_closed` once, at the end.
+    async def connect(
+        self,
+        on_output: Callable[[], object],
+        on_closed: Callable[[], object],
+        timeout_s: float,
+        hints: Hints | None = None,
+    ) -> None:
+        """Be present. `on_output` is called at once and whenever there may be more; `on_closed` once, at the end. Who
+        has many launches gives the `hints` that watch them all.
 
         A keeper that is already gone is no error: both are called then too, and the files tell the rest.
         """
         loop = asyncio.get_running_loop()
         deadline = time.monotonic() + timeout_s
-        while (connection := self._try_connect()) is None:
+        while (connection := self._connection or self._try_connect()) is None:
             if not self.is_alive():
                 loop.call_soon(on_output)
                 loop.call_soon(on_closed)
@@ -253,11 +251,17 @@ class Launch:
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"the keeper of {self.launch_id} did not answer within {timeout_s} s")
             await asyncio.sleep(LOOK_AGAIN_S)
-        self._line = line = _Line(on_output, on_closed)
-        self._transport, _ = await loop.create_unix_connection(lambda: line, sock=connection)
-        unsent, self._unsent = self._unsent, {}
+        if self._connection is not None:
+            self._unwatch(connection)
+        self._connection, self._on_output, self._on_closed = connection, on_output, on_closed
+        if hints is not None:
+            hints.add(connection, self._hinted)
+            self._unwatch = hints.remove
+        else:
+            loop.add_reader(connection, self._hinted)
+            self._unwatch = loop.remove_reader
         # What was written before there was a connection is looked for now, not at the keeper's next look.
-        self._send(**(unsent | {"feed": True}))
+        self._send(feed=True)
         loop.call_soon(on_output)
 
     def _try_connect(self) -> socket.socket | None:
@@ -273,20 +277,43 @@ class Launch:
             raise
         return connection
 
-    def _send(self, **command: Any) -> None:
-        """Without a connection it waits for one, the newest of each kind."""
-        if self._transport is None or self._transport.is_closing():
-            self._unsent |= command
+    def _hinted(self) -> None:
+        """Every byte that comes is the same hint."""
+        assert self._connection is not None
+        try:
+            data = self._connection.recv(HINT_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            if self._unsent:
+                self._send()
+            self._on_output()
         else:
-            self._transport.write(msgspec.json.encode(command) + b"\n")
+            on_closed = self._on_closed
+            self.disconnect()
+            on_closed()
+
+    def _send(self, **command: Any) -> None:
+        """Without a connection, or with a keeper that does not read, it waits: the newest of each kind."""
+        command, self._unsent = self._unsent | command, {}
+        try:
+            if self._connection is not None:
+                # A line of this size is taken whole or not at all.
+                self._connection.send(msgspec.json.encode(command) + b"\n")
+                return
+        except OSError:
+            pass  # full, or closed: then there will be another connection
+        self._unsent = command
 
     def disconnect(self) -> None:
         """Nobody is called any more, until it is connected to again."""
-        if self._line is not None:
-            self._line.silence()
-        if self._transport is not None:
-            self._transport.close()
-            self._transport = None
+        self._on_output = self._on_closed = _nothing
+        if self._connection is not None:
+            self._unwatch(self._connection)
+            self._connection.close()
+            self._connection = None
 
     def close(self) -> None:
         """Let go of it: the agent goes on, its keeper's orphan limits begin to run. Nobody is called any more."""
@@ -309,7 +336,7 @@ class Launch:
         the folder. What was acknowledged may read as zeros. Raises LaunchDamaged if the agent lives and they are gone.
         """
         try:
-            data = os.pread(self._open_out(), max_bytes, position)
+            data = os.pread(self._out if self._out is not None else self._open_out(), max_bytes, position)
         except LaunchDamaged:
             if self.is_alive():
                 raise
@@ -327,7 +354,7 @@ class Launch:
             except OSError:
                 found = None
             if found is None or not stat.S_ISREG(found.st_mode):
-                is_used = self.is_alive() or (self._transport is not None and not self._transport.is_closing())
+                is_used = self.is_alive() or (self._connection is not None)
                 return str(self._without(name)) if is_used else None
             if found.st_size < read:
                 return str(self._shortened())

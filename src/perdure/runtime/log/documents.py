@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from perdure.core import events as ev
 from perdure.core.transcript import History
 from perdure.runtime.log.log import Log
-from perdure.runtime.log.reading import READ_BATCH, of_turns, size_of_turns
+from perdure.runtime.log.reading import READ_BATCH, of_turns, read_records, size_of_turns
 
 SMALL_BYTES = 256 * 1024
 """Of events. What is shown of them has about as many."""
@@ -78,6 +78,15 @@ class TurnPieces:
     async def _history(self, turns: Sequence[int], max_bytes: int | None) -> History | None:
         """These turns; None if they have more bytes than that. One event may be so large that it is asked first."""
         known = self._log.store, self._session_id, turns[0], turns[-1], self._upto
+        found = await self._log.store.read_records(*known[1:], limit=turns[-1] - turns[0] + 1, max_bytes=max_bytes)
+        if max_bytes is not None and sum(record.size for record in found.kept) > max_bytes:
+            return None
+        recorded = History()
+        for _, said in read_records(self._session_id, found, self._upto):
+            for event in said:
+                recorded.fold(event)
+        if all(turn in recorded.views for turn in turns):
+            return recorded
         if max_bytes is not None and await size_of_turns(*known) > max_bytes:
             return None
         history, size = History(), 0

@@ -22,13 +22,15 @@ class Tail:
         self._frames: deque[tuple[int, bytes]] = deque()
         self._frame_bytes = 0
         self._joins: dict[int, bytes] = {}
+        self._join_bytes = 0
 
     @property
     def size(self) -> int:
-        return self._frame_bytes + sum(len(joined) for joined in self._joins.values())
+        return self._frame_bytes + self._join_bytes
 
     def add(self, seq: int, frame: bytes) -> None:
         self._joins.clear()
+        self._join_bytes = 0
         self._frames.append((seq, frame))
         self._frame_bytes += len(frame)
         while self._frame_bytes > TAIL_BYTES or len(self._frames) > TAIL_FRAMES:
@@ -36,7 +38,7 @@ class Tail:
 
     def clear(self) -> None:
         self._frames.clear()
-        self._frame_bytes = 0
+        self._frame_bytes = self._join_bytes = 0
         self._joins.clear()
 
     def holds(self, position: int, last_seq: int) -> bool:
@@ -52,6 +54,9 @@ class Tail:
             return b""
         if not self._frames or self._frames[0][0] - 1 > position:
             return None
+        last = self._frames[-1]
+        if last[0] == position + 1:
+            return last[1]  # mostly so, and it is one piece already
         joined = self._joins.get(position)
         if joined is None:
             pieces: list[bytes] = []
@@ -62,8 +67,9 @@ class Tail:
             pieces.reverse()
             joined = b"".join(pieces)
             if len(self._joins) == JOINS_MAX:
-                del self._joins[next(iter(self._joins))]
+                self._join_bytes -= len(self._joins.pop(next(iter(self._joins))))
             self._joins[position] = joined
+            self._join_bytes += len(joined)
         return joined
 
     def since(self, position: int) -> list[tuple[int, bytes]]:

@@ -9,9 +9,10 @@ each append and each read for continuity: what it has not seen yet it reads firs
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -19,12 +20,13 @@ import msgspec
 from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.decision import Decision
-from perdure.core.errors import Conflict, Fenced, NotOwner, Refused, StoreBusy, StoreError, StoreFull
-from perdure.core.view import SNAPSHOT_TURNS, TurnView, public_turn, snapshot
+from perdure.core.errors import NOTHING_KEPT, Conflict, NotOwner, Refused, StoreError
+from perdure.core.turn_record import RecordedView
+from perdure.core.view import SNAPSHOT_TURNS, TurnView, snapshot
 from perdure.runtime.log.frames import TAIL_BYTES, Tail
 from perdure.runtime.log.quarantine import restored
 from perdure.runtime.log.reading import batches
-from perdure.runtime.log.records import beside, listed
+from perdure.runtime.log.records import beside, listed, turns_page
 from perdure.stores.base import Append, Checkpoint, Draft, Kept, Receipt, SessionRecord, Stored
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class Journal:
         self.decided_seq = record.decided_seq if record is not None else 0
         self.owner = record.owner if record is not None else None
         self.token = record.token if record is not None else 0
-        self.view = TurnView(state.turn.turn if state.turn else None)
+        self.view = RecordedView(state.turn.turn if state.turn else None)
         self.turn_after_seq = 0
         """A position before the first event of the turn that the view shows."""
         self.followers: set[Follower] = set()
@@ -83,6 +85,8 @@ class Journal:
         """When the last event happened, wherever that was."""
         self.touched = log.steady()
         self._lock = asyncio.Lock()
+        self._writers = 0
+        """Who has the lock, and who waits for it."""
         self._waiting = 0
         self._stale = False
         """An append failed in a way that does not say whether it was kept."""
@@ -111,7 +115,33 @@ class Journal:
 
     @property
     def is_writing(self) -> bool:
-        return self._lock.locked()
+        return self._writers > 0
+
+    @property
+    def takes_deltas(self) -> bool:
+        """Whether they can be kept at once: nobody else writes, and this node owns what it knows to be complete."""
+        return not self._writers and not self._stale and self.is_ours
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Nobody else writes to the session from here to the end."""
+        await self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
+    async def acquire(self) -> None:
+        self._writers += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._writers -= 1
+            raise
+
+    def release(self) -> None:
+        self._lock.release()
+        self._writers -= 1
 
     @property
     def is_stale(self) -> bool:
@@ -137,7 +167,7 @@ class Journal:
             raise Refused("unavailable", words, retry_after_s=RETRY_AFTER_S)
         self._waiting += 1
         try:
-            async with self._lock:
+            async with self.alone():
                 is_complete = by_owner
                 for _ in range(CONFLICT_RETRIES):
                     if self._stale:
@@ -186,14 +216,11 @@ class Journal:
 
     async def _retry_after(self, error: StoreError, by_owner: bool) -> None:
         """Read what is new after an append that was not kept, or raise its error where to try again is of no use."""
-        if isinstance(error, Fenced | StoreBusy | StoreFull):
-            raise error  # nothing was kept
+        if not isinstance(error, Conflict | NotOwner) or (by_owner and isinstance(error, NotOwner)):
+            self.not_kept(error)
+            raise error
         if isinstance(error, NotOwner):
             self.owner = None
-        if not isinstance(error, Conflict | NotOwner) or (by_owner and isinstance(error, NotOwner)):
-            # Whether it was kept is not known: the next one reads first.
-            self._stale = True
-            raise error
         # For a command, NotOwner says that another node has claimed the session since it was read.
         seen = (self.last_seq, self.decided_seq, self.token)
         await self._catch_up()
@@ -208,7 +235,7 @@ class Journal:
     ) -> bool:
         """The fast path of a streaming answer: no decision, no state, only numbers. False, and nothing is done, if
         they do not fit the state any more: the turn may have ended while this waited for its place."""
-        async with self._lock:
+        async with self.alone():
             if self._stale:
                 await self._catch_up()
             while True:
@@ -216,30 +243,48 @@ class Journal:
                     raise self._not_owner()
                 if not fitting(self.state):
                     return False
-                now = self.log.stamp()
-                for event in deltas:
-                    event.at = now
-                    event.session_id = self.state.id
-                drafts = [Draft(ev.type_of(event), event.turn, ev.encode(event), False) for event in deltas]
-                step = Append(
-                    session_id=self.state.id,
-                    generation=self.log.generation,
-                    expect=self.decided_seq,
-                    token=self.token,
-                    events=drafts,
-                    checkpoint=checkpoint,
-                )
+                step = self.delta_step(deltas, checkpoint, self.log.stamp())
                 try:
                     kept = await self.log.store.append(step)
                 except StoreError as error:
                     await self._retry_after(error, True)
                     continue
-                if not deltas:
-                    return True  # only how far the launch has come
-                if kept.first > self.last_seq + 1:
+                if deltas and kept.first > self.last_seq + 1:
                     await self._close_gap(kept.first - 1)
-                self._publish(deltas, drafts, range(kept.first, kept.first + len(deltas)), wrote=True)
+                self.show_deltas(deltas, step, kept)
                 return True
+
+    def delta_step(self, deltas: Sequence[Any], checkpoint: Checkpoint, at: str) -> Append:
+        """The step that keeps these, with how far the launch has come; without any, only that."""
+        session_id = self.state.id
+        for event in deltas:
+            event.at = at
+            event.session_id = session_id
+        return Append(
+            session_id=session_id,
+            generation=self.log.generation,
+            expect=self.decided_seq,
+            token=self.token,
+            events=[Draft(ev.type_of(event), event.turn, ev.encode(event), False) for event in deltas],
+            checkpoint=checkpoint,
+        )
+
+    def show_deltas(self, deltas: Sequence[Any], step: Append, kept: Kept) -> None:
+        """After their commit. If others wrote in between, what came before is read first."""
+        if not deltas:
+            return
+        if kept.first > self.last_seq + 1:
+            self._stale = True
+            self.log.catch_up_soon(self)
+        else:
+            self._publish(deltas, step.events, range(kept.first, kept.first + len(deltas)), wrote=True)
+
+    def not_kept(self, error: Exception) -> None:
+        """An append of the owner's failed. Unless it is sure that nothing was kept, the next one reads first."""
+        if isinstance(error, NotOwner):
+            self.owner = None
+        if not isinstance(error, NOTHING_KEPT):
+            self._stale = True
 
     def _step(
         self,
@@ -266,6 +311,8 @@ class Journal:
             listed=listed(decision, self.view) if decisive else None,
             turns=records.turns,
             hidden=records.hidden,
+            records=records.records,
+            records_after=self.last_seq,
             receipt=receipt,
             checkpoint=checkpoint,
             phrases=records.phrases,
@@ -277,7 +324,7 @@ class Journal:
         self.last_seq = self._decisive_after = len(events)
         self.decided_seq = max(seq for seq, event in enumerate(events, 1) if event.decisive)
         turn = self.state.turn.turn if self.state.turn else None
-        self.view = TurnView(turn)
+        self.view = RecordedView(turn)
         first = next((seq for seq, event in enumerate(events, 1) if turn is not None and event.turn == turn), 1)
         self.turn_after_seq = first - 1
         for event in events[self.turn_after_seq :]:
@@ -302,25 +349,16 @@ class Journal:
         for seq, event, draft in zip(seqs, events, kept, strict=True):
             size = len(draft.body)
             if size < TAIL_BYTES and not joined:
-                self._tail.add(seq, self.log.frame(seq, draft.type, ev.with_seq(seq, draft.body)))
+                self._tail.add(seq, self.log.event_frame(seq, draft.type, draft.body))
             else:
                 # It would fill the tail alone. Whoever wants it reads it.
                 self._tail.clear()
                 self.huge_seq = seq if size > HUGE_BYTES else self.huge_seq
-            if isinstance(event, ev.UserMessage) and event.turn != self.view.turn:
-                self.view, self.turn_after_seq = TurnView(event.turn), seq - 1
-            elif isinstance(event, ev.HistoryChanged) and self.state.turn is None:
-                self.view = TurnView(None)
-            self.view.fold(event)
             if event.decisive:
-                self.decided_seq = seq
-                self._decisive.append((seq, event, size))
-                self._decisive_bytes += size
-        # Only a runner reads them.
-        most, most_bytes = (DECISIVE_KEPT, DECISIVE_BYTES) if self.has_runner else (0, 0)
-        while len(self._decisive) > most or self._decisive_bytes > most_bytes:
-            self._decisive_after, _, dropped = self._decisive.popleft()
-            self._decisive_bytes -= dropped
+                self._follow(seq, event, size)
+            self.view.fold(event)
+        if self.decided_seq != decided:
+            self._forget_decisive()
         self.last_seq = seqs[-1]
         self.happened_at = events[-1].at
         self.touched = self.last_event_s = self.log.steady()
@@ -330,6 +368,23 @@ class Journal:
         self._wake_all(decisive=self.decided_seq != decided, wrote=wrote)
         self._is_publishing = False
         self._note_size()
+
+    def _follow(self, seq: int, event: ev.Event, size: int) -> None:
+        """A decisive event, which may also begin another view."""
+        if isinstance(event, ev.UserMessage) and event.turn != self.view.turn:
+            self.view, self.turn_after_seq = RecordedView(event.turn), seq - 1
+        elif isinstance(event, ev.HistoryChanged) and self.state.turn is None:
+            self.view = RecordedView(None)
+        self.decided_seq = seq
+        self._decisive.append((seq, event, size))
+        self._decisive_bytes += size
+
+    def _forget_decisive(self) -> None:
+        """Only a runner reads them."""
+        most, most_bytes = (DECISIVE_KEPT, DECISIVE_BYTES) if self.has_runner else (0, 0)
+        while len(self._decisive) > most or self._decisive_bytes > most_bytes:
+            self._decisive_after, _, dropped = self._decisive.popleft()
+            self._decisive_bytes -= dropped
 
     def _wake_all(self, *, decisive: bool, wrote: bool = False) -> None:
         for follower in list(self.followers):
@@ -343,7 +398,7 @@ class Journal:
 
     async def catch_up(self) -> None:
         """Read what others have written since."""
-        async with self._lock:
+        async with self.alone():
             await self._catch_up()
 
     async def _catch_up(self) -> None:
@@ -452,19 +507,16 @@ class Journal:
         """(seq, frame): everything that a viewer needs to begin. Made once per position."""
         if self._snapshot is None or self._snapshot[0] != self.last_seq:
             rows = await self.log.store.read_turns(self.state.id, last=SNAPSHOT_TURNS)
-            turns = [msgspec.json.decode(row.public) for row in rows]
-            current = self.state.turn
-            if current is not None and (self.state.busy or (turns and turns[-1]["turn"] == current.turn)):
-                # The running turn is newer in memory, and may have begun while the rows were read.
-                running = public_turn(current)
-                turns = [turn for turn in turns if turn["turn"] != running["turn"]] + [running]
-            view, seq = self.view, self.last_seq
-            if current is None and turns:
+            view: TurnView = self.view
+            seq = self.last_seq
+            if self.state.turn is None and rows:
                 # The last turn was rewound: the one before it is read again.
-                view = await self.log.view_of(self.state.id, turns[-1]["turn"], seq)
+                view = await self.log.view_of(self.state.id, rows[-1].turn, seq)
             if seq != self.last_seq:
                 return await self.snapshot_frame()
-            body = _json.encode(snapshot(self.state, view, seq, turns, self.log.stamp(), self.happened_at))
+            turns, older = turns_page(self.state, rows, SNAPSHOT_TURNS)
+            now = self.log.stamp()
+            body = _json.encode(snapshot(self.state, view, seq, turns, now, self.happened_at, next_cursor=older))
             self._snapshot = (seq, self.log.frame(seq, "snapshot", body))
             self._note_size()
         return self._snapshot

@@ -24,7 +24,7 @@ from perdure.runtime.log.erased import Erased
 from perdure.runtime.log.frames import Recent
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.quarantine import Quarantine, refusal, restored
-from perdure.runtime.log.reading import batches, of_turns
+from perdure.runtime.log.reading import batches, of_turns, said_in_turns
 from perdure.stores.base import Found, Given, Kept, Owner, Query, Receipt, Store, Stored
 from perdure.stores.wakeups import LocalWakeups, Wakeups
 
@@ -97,6 +97,14 @@ class Log:
             return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (seq, self.epoch, event_type.encode(), body)
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (seq, event_type.encode(), body)
 
+    def event_frame(self, seq: int, event_type: str, body: bytes) -> bytes:
+        """The frame of an event as it is stored, which is without its number. As `frame` of `with_seq`, in one go."""
+        if self.epoch:
+            return b'id: %d-%d\nevent: %b\ndata: {"seq":%d,%b\n\n' % (
+                *(seq, self.epoch, event_type.encode(), seq, body[1:]),
+            )
+        return b'id: %d\nevent: %b\ndata: {"seq":%d,%b\n\n' % (seq, event_type.encode(), seq, body[1:])
+
     def stored_frame(self, row: Stored) -> bytes:
         return self.frame(row.seq, row.type, ev.with_seq(row.seq, row.body, row.first_seq))
 
@@ -115,8 +123,12 @@ class Log:
         journal = self.journals.get(session_id)
         if journal is None:
             self.changed(session_id)
-        elif session_id not in self._catching_up:
-            self._catching_up.add(session_id)
+        else:
+            self.catch_up_soon(journal)
+
+    def catch_up_soon(self, journal: Journal) -> None:
+        if journal.state.id not in self._catching_up:
+            self._catching_up.add(journal.state.id)
             task = asyncio.ensure_future(self._catch_up(journal))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -265,9 +277,9 @@ class Log:
         history = History(pictures=False)
         history.seq = (await self.open(session_id)).last_seq if upto is None else upto
         try:
-            async for batch in of_turns(self.store, session_id, from_turn, to_turn, history.seq):
-                for row in batch:
-                    history.fold(ev.decode(row.body))
+            async for events in said_in_turns(self.store, session_id, from_turn, to_turn, history.seq):
+                for event in events:
+                    history.fold(event)
         except UNREADABLE as error:
             raise refusal(session_id, f"an event can't be read ({error})") from error
         return history

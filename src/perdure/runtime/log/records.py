@@ -1,19 +1,21 @@
 """What a step leaves beside its events: rows of turns, texts for search, what a session looks like in lists.
 
-Above: the log puts these into the same commit. Below: the decision's state, and the view of the turn that runs.
+Above: the log puts these into the same commit, and shows the rows of turns. Below: the decision's state, and the view
+of the turn that runs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from perdure.core import events as ev
 from perdure.core.decision import Decision
 from perdure.core.state import Session, Turn
-from perdure.core.view import TextPart, TurnView, public_session, public_turn
-from perdure.stores.base import Listed, Phrase, Spent, TurnRow
+from perdure.core.turn_record import RecordedView, records_of
+from perdure.core.view import TextPart, TurnView, older_than, public_session, public_turn
+from perdure.stores.base import Listed, Phrase, Spent, TurnRecord, TurnRow
 
 MAX_PHRASE_CHARS = 1024 * 1024
 """Of what an agent says in one turn, the last so many characters can be searched for."""
@@ -25,9 +27,10 @@ class Beside(NamedTuple):
     turns: list[TurnRow]
     hidden: tuple[int, int] | None
     phrases: list[Phrase]
+    records: list[TurnRecord]
 
 
-def beside(decision: Decision, view: TurnView, last_turn: int) -> Beside:
+def beside(decision: Decision, view: RecordedView, last_turn: int) -> Beside:
     """What the decision's events change in the records. `view` and `last_turn` are as they were before them."""
     phrases: list[Phrase] = []
     hidden = None
@@ -61,7 +64,24 @@ def beside(decision: Decision, view: TurnView, last_turn: int) -> Beside:
         over = decision.counted and changed.ended_at is not None and changed.context is not None
         spent = _spent(changed, sizes.get(changed.turn, 0)) if over else None
         rows.append(TurnRow(changed.turn, True, _json.encode(public_turn(changed)), spent))
-    return Beside(rows, hidden, phrases)
+    running = decision.state.turn.turn if decision.state.turn is not None and decision.state.busy else None
+    return Beside(rows, hidden, phrases, list(records_of(view, decision.events, running)))
+
+
+def turns_page(
+    state: Session, rows: Sequence[TurnRow], limit: int, before: int | None = None
+) -> tuple[list[Any], str | None]:
+    """The turns of these rows as they are shown, and the cursor for the older ones. The JSON of a row is passed on as
+    it is kept. The last turn is newer in memory than in its row, and may have begun while the rows were read."""
+    turns: list[Any] = [msgspec.json.decode(row.public, type=msgspec.Raw) for row in rows]
+    numbers = [row.turn for row in rows]
+    current = state.turn
+    if current is not None and rows and rows[-1].turn == current.turn:
+        turns[-1] = public_turn(current)
+    elif current is not None and state.busy and (before is None or current.turn < before):
+        turns.append(public_turn(current))
+        numbers.append(current.turn)
+    return turns[-limit:], older_than(state, numbers[-limit:][0] if numbers else None)
 
 
 def _spent(turn: Turn, said_bytes: int) -> Spent:

@@ -17,6 +17,8 @@ from perdure.runtime.running.sharing import Input, Shared
 from perdure.stores.base import Checkpoint
 
 READ_BYTES = 256 * 1024
+SMALL_READ_BYTES = 16 * 1024
+"""The first look: making room for a large read takes longer than reading the few hundred bytes that mostly come."""
 CATCH_UP_S = 2.0
 TOO_LONG = f"a line longer than {MAX_LINE_BYTES // 1024 // 1024} MB was skipped"
 
@@ -51,6 +53,7 @@ class Attachment:
         self.behind: tuple[int, float] | None = None
         """(the size of the output, the time) when it was first asked whether all of it was read."""
         self._framer = LineFramer(offset)
+        self._read_bytes = SMALL_READ_BYTES
         self._overlong = 0
         self.shared = shared
         self.input = sent or (shared.input if shared is not None else Input())
@@ -98,10 +101,12 @@ class Attachment:
         A short read came to the end; the keeper's hint comes after whatever is written from then on."""
         if self.launch is None:
             return False, [], []
-        data = self.launch.read(self._framer.position, READ_BYTES)
+        asked = self._read_bytes
+        data = self.launch.read(self._framer.position, asked)
+        more = len(data) == asked
+        self._read_bytes = READ_BYTES if more else SMALL_READ_BYTES
         if not data:
             return False, [], []
-        more = len(data) == READ_BYTES
         lines = self._framer.feed(data)
         if not lines:
             return more, [], []

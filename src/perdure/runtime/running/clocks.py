@@ -203,6 +203,9 @@ class Clocks:
         state, attachment = runner.journal.state, runner.attachment
         watches = self._watches.setdefault(state.id, _Watches())
         has_unread = attachment is not None and attachment.has_unread()
+        if has_unread:
+            # A hint may be lost; then this is what finds it.
+            runner.read_on()
         alive = (turn.turn, max(runner.heard_s, watches.worked_s))
         shown = (turn.turn, max(runner.heard_s, watches.reported_s))
         is_lifeless = not (state.prompts or has_unread)

@@ -12,6 +12,7 @@ from perdure.drivers.lines import MAX_LINE_BYTES
 from perdure.runtime.keeping.cgroups import ControlGroups
 from perdure.runtime.keeping.launch import LaunchLimits
 from perdure.runtime.running.attachment import READ_BYTES, Attachment
+from perdure.runtime.running.pump import Pump
 from perdure.runtime.running.retiring import Retiring
 from perdure.runtime.running.sharing import Sharing
 
@@ -20,13 +21,14 @@ SPAWNS_AT_ONCE = 4
 
 class Launcher:
     def __init__(
-        self, folder: Path, settings: ServerSettings, retiring: Retiring, sharing: Sharing, node_id: str
+        self, folder: Path, settings: ServerSettings, retiring: Retiring, sharing: Sharing, pump: Pump, node_id: str
     ) -> None:
         self.folder = folder
         self.settings = settings
         self.spawning = asyncio.Semaphore(SPAWNS_AT_ONCE)
         self.sharing = sharing
         self.retiring = retiring
+        self.pump = pump
         self.groups = ControlGroups()
         self.node_id = node_id
         """By which this server's launches are known."""

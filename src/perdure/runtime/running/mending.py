@@ -130,7 +130,7 @@ class Mending:
             attachment.launch.disconnect()
         if row is None:
             runner.launcher.leave(attachment)
-            runner.attachment = None
+            runner.forget_attachment()
             return
         async with attachment.input.lock:
             attachment.input.repair(attachment.launch, rows)

@@ -184,7 +184,7 @@ class Recovery:
                 await self._remove(name)
             except OSError as error:
                 logger.warning("launch %s is over and its folder can't be removed; it is left: %s", name, error)
-        self._launcher.groups.sweep(self._launcher.node_id, living)
+        await asyncio.to_thread(self._launcher.groups.sweep, self._launcher.node_id, living)
 
     async def _remove(self, name: str) -> None:
         launch = Launch.find(self._launcher.folder, name)

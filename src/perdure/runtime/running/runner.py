@@ -15,7 +15,7 @@ from typing import Any
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.decision import Decision
-from perdure.core.errors import Fenced, NotOwner, Refused, StoreBusy, StoreDamaged, StoreError, StoreFull
+from perdure.core.errors import Conflict, Fenced, NotOwner, Refused, StoreBusy, StoreDamaged, StoreError, StoreFull
 from perdure.core.observations import AgentExited, SessionOpened, StartFailed, TurnFinished
 from perdure.core.observe import deltas_only, observe
 from perdure.core.session import decide
@@ -34,6 +34,7 @@ from perdure.runtime.running.mending import Mending
 from perdure.runtime.running.orders import Orders
 from perdure.runtime.running.patience import Patience
 from perdure.runtime.running.proposals import with_context
+from perdure.runtime.running.pump import Batch
 from perdure.runtime.running.starting import launch_spec, not_ready_yet, plan_start
 from perdure.runtime.running.timers import is_sign_of_life
 
@@ -66,7 +67,10 @@ class Runner:
         self.attachment: Attachment | None = None
         self.heard_s = 0.0  # when its agent last showed a sign of life, by the steady clock
         self._wakeup, self._prewarm = asyncio.Event(), prewarm
-        self._closed = self.stopping = self._long_orphan = False
+        self._closed = self.stopping = self._long_orphan = self._is_waiting = False
+        self._received: tuple[Sequence[Any], list[bytes]] | None = None
+        """What the agent has said, read by the pump and not stored yet."""
+        self._failure: Exception | None = None
         self.damage: str | None = None
         self._disk, self._orders = disk, orders
         self._patience = Patience(launcher.settings, self.log.steady())
@@ -93,6 +97,58 @@ class Runner:
     def unfollow(self) -> None:
         self.journal.followers.discard(self)
         self.journal.has_runner = any(isinstance(follower, Runner) for follower in self.journal.followers)
+
+    # As a source of the pump -------------------------------------------------------------------------------------
+
+    def collect(self) -> Batch | None:
+        attachment, journal = self.attachment, self.journal
+        is_free = self._is_waiting and not (self._wakeup.is_set() or self.stopping)
+        # An order that was not performed yet goes first: it must not look delivered.
+        if attachment is None or not is_free or not journal.takes_deltas or self.position < journal.decided_seq:
+            self._wakeup.set()
+            return None
+        try:
+            more, observations, lines, is_worth_storing = self._read(attachment)
+        except LaunchDamaged as damage:
+            self.failed(damage)
+            return None
+        if not is_worth_storing:
+            if more:
+                self.read_on()
+            return None
+        if not observations or lines or not deltas_only(journal.state, attachment.launch_id, observations):
+            self._received = (observations, lines)
+            self._wakeup.set()
+            return None
+        return Batch(self, observations, attachment.checkpoint([]), attachment.freeable, more)
+
+    def read_on(self) -> None:
+        """Its agent may have said something."""
+        self.launcher.pump.ready(self)
+
+    def stored(self, batch: Batch) -> None:
+        attachment = self.attachment
+        assert attachment is not None and attachment.launch is not None
+        self._mending.faults = 0
+        self._note_stored(attachment, batch.freeable, batch.deltas)
+        attachment.launch.acknowledge(attachment.acknowledgeable)
+
+    def rejected(self, batch: Batch, error: Exception) -> None:
+        if isinstance(error, Conflict | StoreBusy | StoreFull):
+            # Nothing was kept, and it is worth another try.
+            self._received = (batch.deltas, [])
+            self._wakeup.set()
+        else:
+            self.failed(error)
+
+    def failed(self, error: Exception) -> None:
+        """Its own loop handles it."""
+        self._failure = error
+        self._wakeup.set()
+
+    def _note_stored(self, attachment: Attachment, freeable: int, shown: Sequence[Any]) -> None:
+        attachment.stored = freeable
+        self.heard_s = self.log.steady() if any(map(is_sign_of_life, shown)) else self.heard_s
 
     # From outside ------------------------------------------------------------------------------------------------
 
@@ -133,6 +189,7 @@ class Runner:
     async def recover(self, attachment: Attachment) -> None:
         """Go on with a launch that an earlier server started."""
         self.attachment = attachment
+        self._received = self._failure = None
         self._patience = Patience(self.launcher.settings, self.log.steady())
         state = self.journal.state
         self._long_orphan = bool(state.prompts)
@@ -182,12 +239,20 @@ class Runner:
                 self.drop()
                 return
             wait_s = self._patience.wait_s(self.journal.state, self.log.steady()) if self.attachment else None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._wakeup.wait()
+            self._is_waiting = True
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._wakeup.wait()
+            finally:
+                self._is_waiting = False
+            await self.launcher.pump.settled(self)
 
     async def _advance(self) -> bool:
         """Do the next thing there is to do; False if there is none."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         state, attachment = self.journal.state, self.attachment
         if attachment is not None and (state.attached is None or state.attached.launch_id != attachment.launch_id):
             self._let_go(attachment)
@@ -199,6 +264,11 @@ class Runner:
                 await self.give_up("aborted", "The turn was stopped before its agent had started.")
             else:
                 await self._launch()
+            return True
+        if self._received is not None:
+            # First: what the driver remembers has come this far already.
+            (observations, lines), self._received = self._received, None
+            await self._commit(attachment, await with_context(observations, state.workdir), lines)
             return True
         if self.damage is not None:
             damage, self.damage = self.damage, None
@@ -235,13 +305,19 @@ class Runner:
             await self._commit(attachment, [*told, *observations], lines)
 
     async def _receive(self, attachment: Attachment) -> bool:
+        more, observations, lines, is_worth_storing = self._read(attachment)
+        if is_worth_storing:
+            await self._commit(attachment, await with_context(observations, self.journal.state.workdir), lines)
+        return more
+
+    def _read(self, attachment: Attachment) -> tuple[bool, list[Any], list[bytes], bool]:
+        """Read on: whether there is more, what it meant, what it wants answered, and whether to store that now."""
         more, observations, lines = attachment.receive()
         if attachment.shared is not None:
             attachment.shared.introduced()
         # What led to nothing is stored too, now and then: else the keeper can't free it, and the agent waits for ever.
-        if observations or lines or attachment.unstored_bytes >= UNSTORED_MAX_BYTES:
-            await self._commit(attachment, await with_context(observations, self.journal.state.workdir), lines)
-        return more
+        is_worth_storing = bool(observations or lines) or attachment.unstored_bytes >= UNSTORED_MAX_BYTES
+        return more, observations, lines, is_worth_storing
 
     async def _commit(self, attachment: Attachment, observations: Sequence[Any], lines: list[bytes]) -> None:
         """Store what was observed, with the position and what is to be written; then write it."""
@@ -287,8 +363,7 @@ class Runner:
             except BaseException:
                 attachment.input.total -= len(lines)
                 raise
-        attachment.stored = freeable
-        self.heard_s = self.log.steady() if any(map(is_sign_of_life, shown)) else self.heard_s
+        self._note_stored(attachment, freeable, shown)
         if launch is not None:
             await self._write(attachment, launch, lines, checkpoint.input_total)
             launch.acknowledge(attachment.acknowledgeable)
@@ -416,7 +491,8 @@ class Runner:
             self._wakeup.set()
 
         try:
-            await attachment.launch.connect(self._wakeup.set, closed, CONNECT_TIMEOUT_S)
+            hints = self.launcher.pump.hints
+            await attachment.launch.connect(self.read_on, closed, CONNECT_TIMEOUT_S, hints)
         except TimeoutError:
             logger.warning("the keeper of launch %s does not answer; ending it", attachment.launch_id)
             attachment.launch.kill_keeper()
@@ -448,11 +524,16 @@ class Runner:
         elif gone:
             await launch.forget()
         launch.close()
+        self.forget_attachment()
+
+    def forget_attachment(self) -> None:
+        """With all that was read of it, and not stored."""
         self.attachment, self.damage = None, None
+        self._received = self._failure = None
 
     def _let_go(self, attachment: Attachment) -> None:
         """The session no longer wants this process: it winds down by itself, and can't touch the session."""
-        self.attachment, self.damage = None, None
+        self.forget_attachment()
         self._closed = False
         self.launcher.retiring.begin(attachment)
 

@@ -22,7 +22,7 @@ from perdure.core.turns import plan_turn
 from perdure.core.view import public_turn
 from perdure.runtime.log.documents import LogPieces, TurnPieces
 from perdure.runtime.log.journal import Journal
-from perdure.runtime.log.reading import of_turns
+from perdure.runtime.log.reading import said_in_turns
 from perdure.runtime.running.placement import WhenFull
 from perdure.runtime.verbs.outgoing import Outgoing
 
@@ -165,8 +165,8 @@ class Histories:
     async def _events(self, session_id: str, turns: set[int], upto: int) -> list[ev.Event]:
         found = Gathered()
         if turns:
-            async for batch in of_turns(self._log.store, session_id, min(turns), max(turns), upto):
-                found.add(ev.decode(row.body) for row in batch if row.turn in turns)
+            async for events in said_in_turns(self._log.store, session_id, min(turns), max(turns), upto):
+                found.add(event for event in events if event.turn in turns)
         return found.all()
 
     # Looking -------------------------------------------------------------------------------------------------------

@@ -19,18 +19,18 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import state as st
 from perdure.core.decision import Decision
-from perdure.core.errors import UNREADABLE, Conflict, Refused, StoreError, StoreFull
+from perdure.core.errors import NOTHING_KEPT, UNREADABLE, Conflict, Refused, StoreError, StoreFull
 from perdure.core.permissions import Rule
 from perdure.core.session import create, decide
 from perdure.core.slots import SLOTS_FULL
-from perdure.core.view import public_prompt, public_queue, public_session, public_turn
+from perdure.core.view import PAGE_TURNS, before_cursor, public_prompt, public_queue, public_session
 from perdure.runtime.data.filesystem import WORKSPACES
 from perdure.runtime.keeping import processes
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.log.quarantine import Damage
 from perdure.runtime.log.reading import READ_BYTES
-from perdure.runtime.log.records import last_line, waiting_for
+from perdure.runtime.log.records import last_line, turns_page, waiting_for
 from perdure.runtime.running.clocks import Clocks
 from perdure.runtime.running.commands import Commands
 from perdure.runtime.running.disk import Disk
@@ -168,7 +168,8 @@ class Sessions:
                     self.runners.prewarm(journal, asked=opening.warm)
                 return journal, answer
         except (Refused, StoreError) as error:
-            if made:
+            # Where nobody knows whether the session was kept, its folder stays.
+            if made and isinstance(error, (Refused, *NOTHING_KEPT)):
                 self.workspaces.take_back(session_id)
             if isinstance(error, StoreFull):
                 raise Refused("unavailable", DISK_IS_FULL) from error
@@ -214,19 +215,13 @@ class Sessions:
         self.agents.settings(agent)
         return project, workdir, agent
 
-    async def get(self, session_id: str) -> dict[str, Any]:
+    async def get(self, session_id: str, *, limit: int = PAGE_TURNS, cursor: str | None = None) -> dict[str, Any]:
+        """A session with its newest turns, or with those before a cursor."""
+        before = before_cursor(cursor)
         journal = await self.log.open(session_id)
-        rows = await self.log.store.read_turns(session_id)
-        shown = public_session(journal.state, journal.last_seq)
-        # A long session has many turns: their JSON is passed on as it is kept.
-        turns: list[Any] = [msgspec.json.decode(row.public, type=msgspec.Raw) for row in rows]
-        current = journal.state.turn
-        if current is not None and rows and rows[-1].turn == current.turn:
-            turns[-1] = public_turn(current)
-        elif current is not None and journal.state.busy:
-            turns.append(public_turn(current))  # accepted while the rows were read
-        shown["turns"] = turns
-        return shown
+        rows = await self.log.store.read_turns(session_id, before=before, last=limit)
+        turns, older = turns_page(journal.state, rows, limit, before)
+        return {**public_session(journal.state, journal.last_seq), "turns": turns, "next_cursor": older}
 
     async def search(self, query: Query) -> tuple[list[dict[str, Any]], str | None]:
         page = await self.log.store.list_sessions(checked(query))

@@ -24,14 +24,14 @@ class Outcome(NamedTuple):
 
 
 def retry(client: Client, session_id: str, line: str, agent: str | None) -> Outcome:
-    session = client.session(session_id)
+    session = client.whole_session(session_id)
     turn, text = _split(session, line)
     client.retry(session_id, turn["turn"], text=text or None, agent=agent, revision=session["revision"])
     return Outcome()
 
 
 def edit(client: Client, session_id: str, line: str) -> Outcome:
-    session = client.session(session_id)
+    session = client.whole_session(session_id)
     turn, text = _split(session, line)
     number = turn["turn"]
     if not text:

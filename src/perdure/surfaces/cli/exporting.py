@@ -106,7 +106,7 @@ def _show_progress(reach: Reach, count: int, total: int) -> None:
 
 
 def _write(client: Client, session_id: str, folder: Path, how: str) -> list[Path]:
-    session = client.session(session_id)
+    session = client.whole_session(session_id)
     base = folder / folder_name(session["project"])
     base.mkdir(parents=True, exist_ok=True)
     if how == "markdown":

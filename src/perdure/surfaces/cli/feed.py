@@ -80,8 +80,11 @@ class Feed:
         narrator.workdir = session.get("workdir") or ""
         turns = [turn["turn"] for turn in session.get("turns", [])]
         shown, earlier = turns[-RECOUNTED_TURNS:-1], turns[:-RECOUNTED_TURNS]
+        begun = sum(turn["context"] is not None for turn in session.get("turns", []))
+        older = session["turn_count"] - begun if session.get("next_cursor") else 0
         if earlier:
-            words = f"{len(earlier)} earlier turns" if len(earlier) > 1 else "One earlier turn"
+            count = len(earlier) + older
+            words = f"{count} earlier turns" if count > 1 else "One earlier turn"
             yield Line(f"{words}: {self._show_all}", "note")
         if shown:
             found = self._client.transcript(session_id, shown[0])["turns"]

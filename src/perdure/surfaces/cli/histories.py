@@ -66,7 +66,7 @@ def edit_command(reach: Reach, session: str, words: tuple[str, ...]) -> None:
     """
     with reach.client() as client:
         session_id = find_session(client, session)
-        before = client.session(session_id)
+        before = client.whole_session(session_id)
         turn, rest = split_turn(before, words)
         text = given_text(" ".join(rest)) if rest else _edited(client, session_id, turn["turn"])
         if not text.strip():
@@ -103,7 +103,7 @@ def rewind_command(reach: Reach, session: str, turn: int) -> None:
     """
     with reach.client() as client:
         session_id = find_session(client, session)
-        before = client.session(session_id)
+        before = client.whole_session(session_id)
         changed = client.rewind(session_id, turn, revision=before["revision"])
     if reach.as_json:
         print_json(changed)
@@ -136,7 +136,7 @@ def retry_command(
             raise click.UsageError("Give a text.")
     with reach.client() as client:
         session_id = find_session(client, session)
-        before = client.session(session_id)
+        before = client.whole_session(session_id)
         first = last_turn(before)["turn"] if turn is None else turn
         client.patience_s = SEND_PATIENCE_S
         how: Json = {"text": text, "agent": agent, "revision": before["revision"], "when_full": when_full}

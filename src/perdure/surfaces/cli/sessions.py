@@ -111,9 +111,10 @@ def _room(headings: list[str], rows: list[list[str]], columns: int) -> int:
 @click.option("--markdown", is_flag=True, help="The whole transcript as markdown.")
 @click.option("--rewound", is_flag=True, help="The turns that are no longer part of the conversation.")
 @click.option("--full", is_flag=True, help="Show all of a change or a command that waits for an answer.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many turns.")
 @reaching
-def show_command(reach: Reach, session: str, markdown: bool, rewound: bool, full: bool) -> None:
-    """Show one session: its state, why it is in it, and its turns.
+def show_command(reach: Reach, session: str, markdown: bool, rewound: bool, full: bool, limit: int) -> None:
+    """Show one session: its state, why it is in it, and its newest turns.
 
     SESSION is an id, a unique beginning of one, or `last`. With --rewound, the turns that were dropped are shown
     instead; with --json as well, that is the transcript of all turns, each marked.
@@ -129,7 +130,7 @@ def show_command(reach: Reach, session: str, markdown: bool, rewound: bool, full
         if rewound:
             show_rewound(client.transcript(session_id, rewound=True), reach.as_json)
             return
-        shown = client.session(session_id)
+        shown = client.session(session_id, limit=limit)
         if reach.as_json:
             print_json(shown)
             return
@@ -164,6 +165,8 @@ def _show(shown: Json, why: Json, prompts: list[Json], full: bool) -> None:
         for turn in shown.get("turns", [])
     ]
     print_table(["turn", "agent", "end", "time", "context", "told", "reason"], rows, "No turn yet.")
+    if shown.get("next_cursor"):
+        click.echo(f"There are more than {len(rows)} turns; --limit shows more.", err=True)
     for prompt in prompts:
         click.echo("")
         print_prompt(prompt, shown["workdir"], full=full)

@@ -15,6 +15,7 @@ from perdure import __version__
 from perdure.config import ProjectSettings
 from perdure.core import commands as cmd
 from perdure.core.errors import UNREADABLE, Refused
+from perdure.core.view import PAGE_TURNS
 from perdure.runtime.verbs.sessions import Opening, Outgoing, Query, Sessions
 from perdure.surfaces.http import bodies
 from perdure.surfaces.http.access import COOKIE_LIFETIME_S, LOGIN, TICKET_LIFETIME_S, Access
@@ -153,7 +154,9 @@ async def list_sessions(request: Request) -> Response:
 
 
 async def get_session(request: Request) -> Response:
-    return reply(await verbs(request).get(request.path_params["session_id"]))
+    limit = whole_number(request, "limit", PAGE_TURNS, low=1, high=MAX_LIMIT)
+    cursor = request.query_params.get("cursor")
+    return reply(await verbs(request).get(request.path_params["session_id"], limit=limit, cursor=cursor))
 
 
 async def change_session(request: Request) -> Response:

@@ -39,6 +39,10 @@ LIST_QUERY: dict[str, tuple[Any, ...]] = {
     "limit": (int, "How many at the most (1 to 1,000; 50 by default).", between(1, MAX_LIMIT)),
     "cursor": (str, "Where the page before ended."),
 }
+TURNS_QUERY: dict[str, tuple[Any, ...]] = {
+    "limit": (int, "How many turns at the most (1 to 1,000; 50 by default).", between(1, MAX_LIMIT)),
+    "cursor": (str, "The `next_cursor` of the page before: the turns that are older."),
+}
 DIANE_QUERY: dict[str, tuple[Any, ...]] = {
     "status": (
         str,
@@ -142,7 +146,15 @@ ENDPOINTS = [
         query=LIST_QUERY,
         answers={200: sh.SessionList},
     ),
-    Endpoint("GET", S, handlers.get_session, "One session", answers={200: sh.Session}, refusals=("not_found",)),
+    Endpoint(
+        "GET",
+        S,
+        handlers.get_session,
+        "One session, with its newest turns",
+        query=TURNS_QUERY,
+        answers={200: sh.Session},
+        refusals=("not_found",),
+    ),
     Endpoint(
         "PATCH",
         S,

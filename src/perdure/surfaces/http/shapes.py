@@ -154,6 +154,9 @@ class ListedSession(Struct, kw_only=True):
 
 class Session(ListedSession, kw_only=True):
     turns: list[Turn]
+    """The newest visible turns, oldest first; or those before the cursor."""
+    next_cursor: str | None
+    """The cursor for the turns before these; null if there are none."""
 
 
 class FoundSession(ListedSession, kw_only=True):

@@ -1,0 +1,232 @@
+"""The pump carries pieces of text from all agents to the log: read, parsed, stored in one commit, and shown.
+
+Above: the engine starts it; runners are its sources. Below: keepers' hints, journals and the store. It does only what
+needs no decision. Whatever else an agent says is left to its runner, which is woken for that and else sleeps.
+
+A commit and a wake-up cost far more than a piece of text, so the pump batches: the more sources have output, the longer
+it waits between two ticks; a single source hardly waits. A commit that would block the event loop runs on the store's
+own thread, and until it is done the pump reads nothing and ignores the keepers' hints.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from perdure.core.errors import Conflict
+from perdure.runtime.keeping.hints import Hints
+from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.log import Log
+from perdure.stores.base import Append, Checkpoint, Kept
+
+logger = logging.getLogger(__name__)
+
+TICK_MAX_S = 0.012
+TICK_PER_SOURCE_S = 8e-6
+"""The interval grows by this with each source that has something in a second: at 1,000 it is 8 ms."""
+RATE_OVER_S = 0.1
+"""How long sources are counted for that."""
+
+
+class Batch(Struct, gc=False):
+    """What one source has for its log, and how far its launch was read for it."""
+
+    source: "Source"
+    deltas: list[Any]
+    checkpoint: Checkpoint
+    freeable: int
+    more: bool
+
+
+class Source(Protocol):
+    """A runner, as the pump sees it."""
+
+    @property
+    def journal(self) -> Journal: ...
+
+    def collect(self) -> Batch | None:
+        """Read on; None if there is nothing, or nothing that can be stored without a decision."""
+        ...
+
+    def stored(self, batch: Batch) -> None:
+        """It was stored and shown."""
+        ...
+
+    def rejected(self, batch: Batch, error: Exception) -> None:
+        """It was not stored."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """What was read may be lost to this source: it must start over from what is stored. Must not raise."""
+        ...
+
+
+class Pump:
+    def __init__(self, log: Log, tick_max_s: float = TICK_MAX_S) -> None:
+        self._log = log
+        self._tick_max_s = tick_max_s
+        self.hints = Hints(self._hinted)
+        self._ready: dict[Source, None] = {}
+        self._in_flight: set[Source] = set()
+        self._committing: asyncio.Task[None] | None = None
+        self._timer: asyncio.Handle | None = None
+        self._is_busy = True
+        """No tick is to be planned: one is under way, or the pump does not run."""
+        self._is_stopped = False
+        self._ticked_s = self._counted_s = 0.0
+        self._counted = 0
+        self.tick_s = 0.0
+        """The interval between two ticks, at least."""
+
+    def start(self) -> None:
+        self._go_on()
+
+    async def stop(self) -> None:
+        """Runners have let go before."""
+        self._is_stopped = self._is_busy = True
+        self.hints.rest()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._committing is not None:
+            await asyncio.gather(self._committing, return_exceptions=True)
+        self.hints.close()
+
+    def ready(self, source: Source) -> None:
+        """This one may have something."""
+        self._ready[source] = None
+        if not self._is_busy and self._timer is None:
+            self._plan()
+
+    async def settled(self, source: Source) -> None:
+        """Until nothing of this source is on its way into the store."""
+        while source in self._in_flight and self._committing is not None:
+            await asyncio.wait([self._committing])
+
+    def _hinted(self) -> None:
+        if not self._is_busy and self._timer is None:
+            if self._ticked_s + self.tick_s <= time.monotonic():
+                self._tick()
+            else:
+                self._plan()
+
+    def _plan(self) -> None:
+        loop = asyncio.get_running_loop()
+        wait_s = self._ticked_s + self.tick_s - time.monotonic()
+        if wait_s > 0:
+            self.hints.rest()
+            self._timer = loop.call_later(wait_s, self._tick)
+        else:
+            self._timer = loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._timer, self._is_busy = None, True
+        self._ticked_s = time.monotonic()
+        steps: list[tuple[Batch, Append]] = []
+        try:
+            self.hints.look()
+            ready, self._ready = self._ready, {}
+            self._counted += len(ready)
+            if self._ticked_s - self._counted_s >= RATE_OVER_S:
+                self._pace()
+            steps = self._steps([batch for source in ready if (batch := self._collect(source)) is not None])
+            if self._commit_now(steps):
+                steps = []
+        finally:
+            if not steps:
+                self._go_on()
+        if steps:
+            # On the store's own thread. Nothing more is read meanwhile.
+            self.hints.rest()
+            self._in_flight = {batch.source for batch, _ in steps}
+            self._committing = asyncio.create_task(self._commit(steps), name="pump")
+
+    def _collect(self, source: Source) -> Batch | None:
+        try:
+            return source.collect()
+        except Exception as error:  # noqa: BLE001  _fail reports it to its source
+            self._fail(source, error)
+            return None
+
+    def _go_on(self) -> None:
+        if self._is_stopped:
+            return
+        self._is_busy = False
+        self.hints.watch()
+        if self._ready and self._timer is None:
+            # Of those that had more than was read, or came meanwhile: at once, but everybody else comes first.
+            self._timer = asyncio.get_running_loop().call_soon(self._tick)
+
+    def _pace(self) -> None:
+        per_s = self._counted / (self._ticked_s - self._counted_s)
+        self.tick_s = min(self._tick_max_s, per_s * TICK_PER_SOURCE_S)
+        self._counted, self._counted_s = 0, self._ticked_s
+
+    # Storing and showing -------------------------------------------------------------------------------------------
+
+    def _commit_now(self, steps: Sequence[tuple[Batch, Append]]) -> bool:
+        """Nothing awaits from here to the end, so nobody can write to these sessions in between."""
+        outcomes: Sequence[Kept | Exception] | None
+        try:
+            outcomes = self._log.store.append_now([step for _, step in steps]) if steps else []
+        except Exception as error:  # noqa: BLE001  each source gets it
+            outcomes = [error] * len(steps)
+        if outcomes is not None:
+            self._settle(steps, outcomes)
+        return outcomes is not None
+
+    async def _commit(self, steps: Sequence[tuple[Batch, Append]]) -> None:
+        free: list[tuple[Batch, Append]] = []
+        try:
+            for batch, step in steps:
+                if batch.source.journal.is_writing:
+                    batch.source.rejected(batch, Conflict("somebody else writes to the session"))
+                else:
+                    # At once, as nobody else is there.
+                    await batch.source.journal.acquire()
+                    free.append((batch, step))
+            outcomes: Sequence[Kept | Exception]
+            try:
+                outcomes = await self._log.store.append_all([step for _, step in free])
+            except Exception as error:  # noqa: BLE001  each source gets it
+                outcomes = [error] * len(free)
+            self._settle(free, outcomes)
+        finally:
+            for batch, _ in free:
+                batch.source.journal.release()
+            self._in_flight, self._committing = set(), None
+            self._go_on()
+
+    def _steps(self, batches: Sequence[Batch]) -> list[tuple[Batch, Append]]:
+        now = self._log.stamp()
+        steps = []
+        for batch in batches:
+            try:
+                steps.append((batch, batch.source.journal.delta_step(batch.deltas, batch.checkpoint, now)))
+            except Exception as error:  # noqa: BLE001  _fail reports it to its source
+                self._fail(batch.source, error)
+        return steps
+
+    def _settle(self, steps: Sequence[tuple[Batch, Append]], outcomes: Sequence[Kept | Exception]) -> None:
+        for (batch, step), outcome in zip(steps, outcomes, strict=True):
+            journal = batch.source.journal
+            try:
+                if isinstance(outcome, Exception):
+                    journal.not_kept(outcome)
+                    batch.source.rejected(batch, outcome)
+                else:
+                    journal.show_deltas(batch.deltas, step, outcome)
+                    batch.source.stored(batch)
+            except Exception as error:  # noqa: BLE001  _fail reports it to its source
+                self._fail(batch.source, error)
+            if batch.more:
+                self._ready[batch.source] = None
+
+    @staticmethod
+    def _fail(source: Source, error: Exception) -> None:
+        """A bug of ours: this source starts over from what is stored. All others continue."""
+        logger.error("session %s: the pump failed", source.journal.state.id, exc_info=error)
+        source.journal.not_kept(error)
+        source.failed(error)
