@@ -255,7 +255,8 @@ def api_page() -> str:
     return page(
         "The HTTP API",
         [
-            "[walkthrough.md](walkthrough.md) shows a whole conversation with curl. This page is the reference.",
+            "[walkthrough.md](walkthrough.md) shows a whole conversation with curl, and [jobs.md](jobs.md) explains",
+            "scheduled jobs. This page is the reference.",
             "",
             "JSON in and out. Every request needs the token, as `Authorization: Bearer TOKEN`, except for",
             "`GET /api/health`, `POST /api/login` and `GET /api/docs`, which shows this table. A browser that signed",

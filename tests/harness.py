@@ -203,7 +203,7 @@ class LiveServer:
         remove_groups(self.data)
 
     def clear(self) -> None:
-        """Erase every session and project and put the settings back: the next test finds an empty server.
+        """Erase every job, session and project and put the settings back: the next test finds an empty server.
 
         What stays is what the server has learnt of agents by their names, and who is signed in."""
         settings_before = self._settings()
@@ -215,6 +215,9 @@ class LiveServer:
             self.restart()
         elif settings_before != self.config:
             self.post("/api/agents/reload", expect=200)
+        # First, as a job could begin another session.
+        for job in self.get("/api/jobs")["jobs"]:
+            self.http.delete(f"/api/jobs/{job['id']}").raise_for_status()
         while sessions := self.get("/api/sessions?limit=1000")["sessions"]:
             for session in sessions:
                 self.http.delete(f"/api/sessions/{session['id']}?purge=true").raise_for_status()

@@ -236,8 +236,9 @@ class Server:
         return {name for name in named if name is not None}
 
     async def _serve(self, listener: socket.socket) -> None:
+        parts = (self.sessions, self.engine.jobs, self.hub, self.access)
         config = uvicorn.Config(
-            make_app(self.sessions, self.hub, self.access, self._host_names(), self.config.server.allowed_origins),
+            make_app(*parts, self._host_names(), self.config.server.allowed_origins),
             http=self._http_protocol,
             ws="none",
             lifespan="off",

@@ -317,12 +317,17 @@ def test_the_doctor_reads_every_row_and_says_what_to_do_about_those_that_can_not
     session, other = server.create(), server.create()
     server.turn(session, "say one")
     server.turn(other, "say two")
+    job = server.post("/api/jobs", {"name": "tick", "message": "say hello", "cron": "@yearly"}, expect=201)["id"]
+    server.post(f"/api/jobs/{job}/run", expect=202)
+    eventually(lambda: server.get(f"/api/jobs/{job}")["last_run"]["outcome"], "the job runs")
     server.stop()
     assert "every page and row can be read" in doctor(server, "--deep").stdout
     of_it = "session_key = (SELECT session_key FROM sessions WHERE session_id = ?)"
     with closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as database:
         database.execute(f"UPDATE events SET body = X'7B' WHERE type = 'turn_start' AND {of_it}", (session,))
         database.execute(f"UPDATE turns SET public = X'80' WHERE {of_it}", (session,))
+        database.execute("UPDATE job_runs SET body = X'80'")
+        database.execute("UPDATE jobs SET revision = 'x'")
         database.execute(f"DELETE FROM events WHERE seq = 3 AND {of_it}", (other,))
         database.execute("DELETE FROM phrases_index_data WHERE id > 10")
     if running:
@@ -332,12 +337,16 @@ def test_the_doctor_reads_every_row_and_says_what_to_do_about_those_that_can_not
     assert deep.returncode == 1
     assert f"session {session}: a row of table events can't be read" in deep.stdout
     assert f"session {session}: a row of table turns can't be read" in deep.stdout
+    assert all(f"a row of table {table} can't be read" in deep.stdout for table in ("jobs", "job_runs"))
     assert f"session {other}: its log should have events 1 to" in deep.stdout
     assert "search index" in deep.stdout
     assert "Restore a backup" in deep.stdout
     assert "Traceback" not in deep.stderr
     if not running:
         server.restart()
+    assert server.http.get(f"/api/jobs/{job}").status_code == 410
+    assert server.http.delete(f"/api/jobs/{job}").status_code == 204
+    if not running:
         return
     assert server.http.get(f"/api/sessions/{session}/transcript").status_code == 410
     assert f"problem   session {session}: " in doctor(server).stdout, "what the server came across is named at once"

@@ -28,6 +28,7 @@ class Day(NamedTuple):
     running: str
     failed: str
     team: str
+    job: str
 
 
 def a_day(server: LiveServer, folder: Path) -> Day:
@@ -62,7 +63,23 @@ def a_day(server: LiveServer, folder: Path) -> Day:
     for session in (waiting, asking):
         server.prompt(session)
     eventually(lambda: server.session(running)["state"] == "processing", "the last one works")
-    return Day(work, waiting, asking, running, failed, team)
+    return Day(work, waiting, asking, running, failed, team, some_jobs(server))
+
+
+def some_jobs(server: LiveServer) -> str:
+    """One that has run, one that paused itself and one that somebody paused: the first."""
+    nightly = {"name": "Nightly tests", "message": "say Run {run} on {date}: 412 passed.", "cron": "0 2 * * *"}
+    job = str(server.post("/api/jobs", {**nightly, "labels": ["backend"]}, expect=201)["id"])
+    failing = {"name": "Import of the news", "message": "say Reading\ncrash 2", "agent": "rehearsal-stream"}
+    stuck = server.post("/api/jobs", {**failing, "every_s": 3600, "max_failures": 1}, expect=201)["id"]
+    for each in (job, stuck):
+        server.post(f"/api/jobs/{each}/run", expect=202)
+    weekly = {"name": "Weekly report", "message": "say Report", "cron": "30 9 * * 1", "time_zone": "Asia/Tokyo"}
+    paused = server.post("/api/jobs", weekly, expect=201)["id"]
+    server.post(f"/api/jobs/{paused}/pause", expect=200)
+    eventually(lambda: server.get(f"/api/jobs/{job}")["last_run"]["outcome"] == "completed", "the job has run")
+    eventually(lambda: server.get(f"/api/jobs/{stuck}")["state"] == "paused", "the job paused itself")
+    return job
 
 
 def paths(day: Day) -> dict[str, str]:
@@ -76,6 +93,9 @@ def paths(day: Day) -> dict[str, str]:
         "team": f"/s/{day.team}",
         "search": "/search?q=token",
         "usage": "/usage",
+        "jobs": "/jobs",
+        "job": f"/jobs/{day.job}",
+        "newjob": "/jobs/new",
         "agents": "/settings/agents",
         "projects": "/settings/projects",
         "settings": "/settings",

@@ -56,6 +56,9 @@ def settled(page: Page, view: str) -> None:
         "team": page.get_by_role("button", name="Delegated to reviewer"),
         "search": page.locator("mark").first,
         "usage": page.locator(".uplot").first,
+        "jobs": page.get_by_role("listitem").filter(has_text="Nightly tests").get_by_text("Completed"),
+        "job": page.get_by_role("list", name="History").get_by_text("Completed"),
+        "newjob": page.get_by_role("list", name="Next five runs").get_by_role("listitem").last,
         "agents": page.get_by_text("not sent", exact=False).or_(
             page.get_by_role("heading", name="rehearsal", exact=True)
         ),

@@ -36,6 +36,7 @@ from perdure.stores.sqlite_group import ROWS_MAX, Table
 from perdure.stores.sqlite_search import match_expression
 from perdure.stores.sqlite_writer import AVOID_S, LOCK_TIMEOUT_S, NOW_MAX_BYTES, SLOW_COMMIT_S
 from tests.conformance.erasing import ErasingSuite
+from tests.conformance.jobs import JobsSuite
 from tests.conformance.natives import NativesSuite
 from tests.conformance.ownership import OwnershipSuite
 from tests.conformance.spending import SpendingSuite
@@ -45,7 +46,7 @@ from tests.conformance.turns import TurnsSuite
 WAIT_S = 20
 
 
-class EverySuite(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite):
+class EverySuite(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite, JobsSuite):
     pass
 
 
@@ -56,7 +57,7 @@ class TestSqliteStore(EverySuite):
 
 
 class TestSqliteStoreThatSurvivesAPowerCut(
-    StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite
+    StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite, JobsSuite
 ):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:

@@ -38,8 +38,9 @@ class Caller:
         self._more = asyncio.Event()
 
     async def call(self, name: str, **arguments: Any) -> "CallToolResult":
+        tool = name if name.startswith("job_") else f"agent_session_{name}"
         async with asyncio.timeout(2 * WAIT_S):
-            return await self.client.call_tool(f"agent_session_{name}", arguments, progress_callback=self._progress)
+            return await self.client.call_tool(tool, arguments, progress_callback=self._progress)
 
     async def _progress(self, progress: float, total: float | None, message: str | None) -> None:
         self.told.append(message or "")

@@ -52,6 +52,7 @@ def session(server: ServerProcess, tmp_path: Path) -> str:
     made = server.create(title="Known", workdir=str(tmp_path), labels=["release"])
     server.turn(made, "say hello")
     server.post("/api/projects", {"name": "Site", "path": str(tmp_path)}, expect=201)
+    server.post("/api/jobs", {"name": "Report", "message": "say hi", "every_s": 3600}, expect=201)
     return made
 
 
@@ -62,6 +63,10 @@ def test_words_of_the_command_line_are_completed(server: ServerProcess) -> None:
     assert completed(server, "queue", "w") == ["withdraw"]
     assert completed(server, "sessions", "--stat") == ["--state", "--status"]
     assert completed(server, "sessions", "--state", "i") == ["idle"]
+    assert completed(server, "jobs", "p") == ["pause", "preview"]
+    for command in (["add", "x"], ["edit", "x"]):
+        assert completed(server, "jobs", *command, "--overlap", "") == ["wait", "skip", "interrupt"]
+        assert completed(server, "jobs", *command, "--message", "") == []
 
 
 @pytest.mark.full
@@ -81,6 +86,10 @@ def test_what_only_the_server_knows_is_completed(server: ServerProcess, session:
         (["config", session, "e"], ["effort"]),
         (["config", session, "mode", ""], ["ask", "auto"]),
         (["rewind", session, ""], ["1"]),
+        (["jobs", "re"], ["remove", "resume", "report"]),
+        (["jobs", "run", ""], ["report"]),
+        (["jobs", "add", "x", "--label", ""], ["release"]),
+        (["jobs", "edit", "report", "--session", ""], ["new", "same", "last", session]),
     ):
         completes(server, words, expected)
 

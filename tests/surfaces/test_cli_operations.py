@@ -124,12 +124,22 @@ def look_after(run: Terminal) -> None:
         run.run("logout", "--all")
 
 
+def schedule(run: Terminal) -> None:
+    run.run("jobs", "preview", "--every", "1h")
+    job = run.run("jobs", "add", "Report", "--every", "1h", "--message", "say hello").strip()
+    for words in ("jobs", "jobs list", f"jobs show {job}", f"jobs edit {job} --every 2h", f"jobs run {job}"):
+        run.run(*words.split())
+    for word in ("history", "pause", "resume", "remove"):
+        run.run("jobs", word, job)
+
+
 @pytest.mark.full
 def test_every_operation_is_requested_by_a_command_or_says_why_not(terminal: Terminal, tmp_path: Path) -> None:
     talk(terminal)
     wait_in_line(terminal, tmp_path)
     keep(terminal)
     look_after(terminal)
+    schedule(terminal)
     terminal.watch_changes()
     described = {each["operationId"] for item in document()["paths"].values() for each in item.values()}
     requested = terminal.recorder.requested

@@ -155,6 +155,20 @@ def test_a_message_is_taken_once_although_its_answer_was_lost(server: ServerProc
     assert len(lost.asked) == 1
 
 
+def test_a_job_is_run_once_although_the_answer_was_lost(server: ServerProcess) -> None:
+    with server.client() as other:
+        job = other.add_job("Greet", "say hi", every_s=3600)["id"]
+    lost = Script([b""])
+    places = iter([lost.address])
+    with Client(lambda: next(places, None) or server.address(), patience_s=LIMIT_S) as client:
+        first = client.run_job(job)
+        assert client.run_job(job, first["id"].removeprefix("manual-"))["id"] == first["id"]
+        assert [run["id"] for run in client.job_runs(job)["runs"]] == [first["id"]]
+        assert client.run_job(job)["id"] != first["id"]
+    lost.close()
+    assert "/run " in lost.asked[0]
+
+
 def test_a_request_that_may_have_been_done_is_not_repeated_by_itself() -> None:
     lost = Script([b""])
     with Client(lost.address, patience_s=LIMIT_S) as client, pytest.raises(Unreachable) as broken:

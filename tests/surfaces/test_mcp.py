@@ -1,4 +1,4 @@
-"""The four tools, called by the official MCP client over real pipes, against a real server and the rehearsal agent."""
+"""The tools, called by the official MCP client over real pipes, against a real server and the rehearsal agent."""
 
 import asyncio
 import json
@@ -24,6 +24,8 @@ PARAMETERS: dict[str, tuple[list[str], list[str]]] = {
     "agent_session_prompt": (["session_id", "prompt", "agent", "fresh", "message_id"], ["session_id", "prompt"]),
     "agent_session_list": (["agent", "status"], []),
     "agent_session_close": (["session_id"], ["session_id"]),
+    "job_list": ([], []),
+    "job_run": (["job_id", "run_id"], ["job_id"]),
 }
 
 
@@ -134,6 +136,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("prompt", {"session_id": "s_none", "prompt": 7}, "prompt must be text, not a whole number"),
     ("list", {"status": "asleep"}, "status can't be 'asleep': use "),
     ("close", {"session_id": "s_none"}, "There is no session s_none"),
+    ("job_run", {}, "job_id is missing"),
+    ("job_run", {"job_id": "nothing"}, "There is no job 'nothing'"),
 ]
 
 
@@ -142,6 +146,32 @@ async def test_what_is_refused_is_a_tool_error_with_a_sentence(server: LiveServe
         for name, arguments, sentence in REFUSED:
             assert sentence in await caller.refused(name, **arguments)
         assert await caller.done("list") == {"sessions": [], "more": False}
+
+
+async def test_jobs_are_listed_and_run_once_for_each_name_of_a_run(server: LiveServer) -> None:
+    fields = {"name": "Greet", "message": "say hello " + "x" * 1000, "every_s": 3600, "time_zone": "UTC"}
+    server.post("/api/jobs", fields, expect=201)
+    async with talking(server.data) as caller:
+        listed = await caller.done("job_list")
+        (job,) = listed["jobs"]
+        assert (job["job_id"], job["schedule"], job["state"], listed["more"]) == (
+            "greet",
+            "Every hour",
+            "active",
+            False,
+        )
+        assert len(job["message"]) < 600 and "last_run" not in job and "reason" not in job
+        run = await caller.done("job_run", job_id="greet", run_id="mine")
+        assert (run["job_id"], run["trigger"]) == ("greet", "manual")
+
+        async with asyncio.timeout(WAIT_S):
+            while (again := await caller.done("job_run", job_id="greet", run_id="mine"))["state"] != "ended":
+                pass
+        assert (again["id"], again["outcome"], again["session_id"]) == (run["id"], "completed", run["session_id"])
+        assert len(server.get("/api/jobs/greet/runs")["runs"]) == 1
+        server.post("/api/jobs/greet/pause", expect=200)
+        (job,) = (await caller.done("job_list"))["jobs"]
+        assert job["state"] == "paused" and job["last_run"]["outcome"] == "completed" and "next_run_at" not in job
 
 
 async def test_an_empty_prompt_and_an_ended_session_are_refused(server: LiveServer) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from perdure.config import Config
 from perdure.runtime.agents.registry import Agents
 from perdure.runtime.data.projects import Projects
+from perdure.runtime.jobs.ledger import Ledger
+from perdure.runtime.jobs.scheduler import Scheduler
 from perdure.runtime.log.compactor import Compactor
 from perdure.runtime.log.feed import Feed
 from perdure.runtime.log.journal import Journal
@@ -29,6 +31,7 @@ from perdure.runtime.running.retiring import Retiring
 from perdure.runtime.running.runners import Runners
 from perdure.runtime.running.sharing import Sharing
 from perdure.runtime.verbs.enclosures import Enclosures
+from perdure.runtime.verbs.jobs import Jobs
 from perdure.runtime.verbs.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -69,6 +72,9 @@ class Engine:
         self.recovery = Recovery(log, self.facts, self.commands, self.launcher, self.runners)
         work = (self.placement, self.runners, self.launcher, self.clocks, disk, enclosures)
         self.sessions = Sessions(log, self.facts, self.commands, *work, data)
+        ledger = Ledger(log)
+        self.jobs = Jobs(ledger, self.sessions)
+        self.scheduler = Scheduler(log, ledger, self.sessions)
 
     async def start(self, url: str = "") -> None:
         """Take up everything that an earlier server left: erasures, launches, half-done turns, waiting messages."""
@@ -89,10 +95,12 @@ class Engine:
         await self.clocks.start()
         self.facts.keep(self.recovery.survey())
         self.sessions.eraser.start()
+        self.scheduler.start()
 
     async def stop(self, *, stop_agents: bool = False) -> None:
         """Idle agents are ended; a running turn is left to its keeper, for the next server. With `stop_agents` every
         agent is ended, and turns end as cancelled."""
+        await self.scheduler.stop()
         await self.clocks.stop()
         await self.placement.stop()
         if stop_agents:
@@ -103,6 +111,7 @@ class Engine:
 
     async def abandon(self) -> None:
         """Stop everything at once, as after a start that failed. Keepers hold their agents, for the next server."""
+        await self.scheduler.stop()
         await self.clocks.stop()
         await self.placement.stop()
         await self.runners.stop()

@@ -291,6 +291,29 @@ class Page(Struct, frozen=True):
     next_cursor: str | None
 
 
+class JobRow(Struct, frozen=True):
+    """A scheduled job as it is kept. `start_at` is when its next run begins, in milliseconds since 1970."""
+
+    job_id: str
+    revision: int
+    start_at: int | None
+    body: bytes
+
+
+class RunRow(Struct, frozen=True):
+    """One run of a job. `detail`, `message` and `result` tell of its session: they go when that is erased."""
+
+    job_id: str
+    run_id: str
+    due_at: int
+    is_open: bool
+    session_id: str | None
+    body: bytes
+    detail: bytes = b""
+    message: bytes = b""
+    result: bytes = b""
+
+
 class Store(Protocol):
     async def open(self) -> None:
         """Migrate and be ready."""
@@ -431,4 +454,46 @@ class Store(Protocol):
 
     async def waiting(self) -> list[str]:
         """The sessions whose state is `accepted`, which wait for an owner to begin; least recently active first."""
+        ...
+
+    async def put_job(
+        self,
+        row: JobRow,
+        generation: int,
+        *,
+        expect: int | None,
+        new: Sequence[RunRow] = (),
+        changed: Sequence[RunRow] = (),
+    ) -> None:
+        """Keep a job and its runs in one transaction. Raises Conflict if its revision is not the expected one (None: it
+        must not exist), and then nothing was kept. A new run whose id there is already is left as it was."""
+        ...
+
+    async def remove_job(self, job_id: str, generation: int) -> None:
+        """Forget a job and its runs. Their sessions stay."""
+        ...
+
+    async def load_job(self, job_id: str) -> JobRow | None: ...
+
+    async def jobs(self) -> list[JobRow]: ...
+
+    async def due_jobs(self, limit: int) -> list[JobRow]:
+        """Those that have a next run, the soonest first, also if it is not due yet."""
+        ...
+
+    async def open_runs(self, job_id: str | None = None) -> list[RunRow]:
+        """The runs that have not ended, of one job or of all."""
+        ...
+
+    async def list_runs(
+        self, job_id: str, *, limit: int, before: tuple[int, str] | None = None, held: bool = False
+    ) -> list[RunRow]:
+        """The newest first, or those before a due time and id; with `held` only those that have a session. Without what
+        was said in them."""
+        ...
+
+    async def load_run(self, job_id: str, run_id: str) -> RunRow | None: ...
+
+    async def trim_runs(self, job_id: str, keep: int, generation: int) -> None:
+        """Forget old runs that have ended: keep so many of those with a session, and so many of those without."""
         ...

@@ -18,6 +18,7 @@ from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from perdure.core.errors import Conflict, StoreDamaged, StoreError
 from perdure.stores import (
+    sqlite_jobs,
     sqlite_owners,
     sqlite_reads,
     sqlite_scrub,
@@ -29,6 +30,7 @@ from perdure.stores.base import (
     Append,
     Checkpoint,
     Head,
+    JobRow,
     Joined,
     Kept,
     Node,
@@ -38,6 +40,7 @@ from perdure.stores.base import (
     Query,
     Receipt,
     Records,
+    RunRow,
     SessionRecord,
     Stored,
     TurnRow,
@@ -224,6 +227,45 @@ class SqliteStore:
 
     async def waiting(self) -> list[str]:
         return await self._read(sqlite_owners.waiting)
+
+    async def put_job(
+        self,
+        row: JobRow,
+        generation: int,
+        *,
+        expect: int | None,
+        new: Sequence[RunRow] = (),
+        changed: Sequence[RunRow] = (),
+    ) -> None:
+        await self._writer.submit(
+            lambda connection: sqlite_jobs.put_job(connection, row, generation, expect, new, changed)
+        )
+
+    async def remove_job(self, job_id: str, generation: int) -> None:
+        await self._writer.submit(lambda connection: sqlite_jobs.remove_job(connection, job_id, generation))
+
+    async def load_job(self, job_id: str) -> JobRow | None:
+        return await self._read(sqlite_jobs.load_job, job_id)
+
+    async def jobs(self) -> list[JobRow]:
+        return await self._read(sqlite_jobs.jobs)
+
+    async def due_jobs(self, limit: int) -> list[JobRow]:
+        return await self._read(sqlite_jobs.due_jobs, limit)
+
+    async def open_runs(self, job_id: str | None = None) -> list[RunRow]:
+        return await self._read(sqlite_jobs.open_runs, job_id)
+
+    async def list_runs(
+        self, job_id: str, *, limit: int, before: tuple[int, str] | None = None, held: bool = False
+    ) -> list[RunRow]:
+        return await self._read(sqlite_jobs.list_runs, job_id, limit, before, held)
+
+    async def load_run(self, job_id: str, run_id: str) -> RunRow | None:
+        return await self._read(sqlite_jobs.load_run, job_id, run_id)
+
+    async def trim_runs(self, job_id: str, keep: int, generation: int) -> None:
+        await self._writer.submit(lambda connection: sqlite_jobs.trim_runs(connection, job_id, keep, generation))
 
     async def _read(
         self, question: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs

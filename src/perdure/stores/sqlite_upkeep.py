@@ -11,6 +11,7 @@ import msgspec
 from perdure.core.errors import StoreDamaged
 from perdure.stores.base import MAX_COUNT, Joined
 from perdure.stores.sqlite_group import check_generation, find_head, read_generation, write_owner
+from perdure.stores.sqlite_jobs import forget_session
 
 _KEY = "SELECT session_key FROM sessions WHERE session_id = ?"
 _RANGE = """
@@ -102,6 +103,7 @@ def erase_some(connection: sqlite3.Connection, session_id: str, generation: int)
     for statement, count in _SOME:
         if connection.execute(statement, (key, count)).rowcount:
             return True
+    forget_session(connection, session_id)
     for table in _OF_A_SESSION:
         connection.execute(f"DELETE FROM {table} WHERE session_key = ?", (key,))  # noqa: S608  our own words
     # Another value each time: a scrub that began before this one must not take the mark away.

@@ -363,6 +363,51 @@ class Client(Transport):
     def remove_project(self, project_id: str) -> None:
         self._ask("DELETE", _project(project_id), repeatable=False)
 
+    # Scheduled jobs --------------------------------------------------------------------------------------------------
+
+    def jobs(self) -> list[Json]:
+        found: list[Json] = self._json("GET", "/api/jobs")["jobs"]
+        return found
+
+    def job(self, job_id: str) -> Json:
+        """One job: its settings, its state, the next five due times and its last run."""
+        return self._json("GET", _job(job_id))
+
+    def add_job(self, /, name: str, message: str, **fields: Any) -> Json:
+        """Schedule a message. Give `cron` or `every_s`; the other fields are those of `POST /api/jobs`. Without
+        `time_zone` the server's own counts."""
+        return self._json("POST", "/api/jobs", body={"name": name, "message": message, **fields}, repeatable=False)
+
+    def change_job(self, job_id: str, /, **changes: Any) -> Json:
+        """Change a job. What is left out stays; None takes a setting away. The job as it is then."""
+        return self._json("PATCH", _job(job_id), body=changes)
+
+    def remove_job(self, job_id: str) -> None:
+        """Remove a job and its history. Its sessions stay."""
+        self._ask("DELETE", _job(job_id), repeatable=False)
+
+    def pause_job(self, job_id: str) -> Json:
+        return self._json("POST", _job(job_id, "pause"), repeatable=True)
+
+    def resume_job(self, job_id: str) -> Json:
+        return self._json("POST", _job(job_id, "resume"), repeatable=True)
+
+    def run_job(self, job_id: str, run_id: str | None = None) -> Json:
+        """Run a job now: the run, which has just begun or waits for the one before it. The same `run_id` again starts
+        nothing, and answers with the run that it named."""
+        return self._json("POST", _job(job_id, "run"), body={"run_id": run_id or new_run_id()}, repeatable=True)
+
+    def job_runs(self, job_id: str, *, limit: int | None = None, cursor: str | None = None) -> Json:
+        """One page of a job's runs, the newest first: `{runs, next_cursor}`."""
+        return self._json("GET", _job(job_id, "runs"), params={"limit": limit, "cursor": cursor})
+
+    def preview_schedule(self, /, **fields: Any) -> Json:
+        """What a schedule means, and when it is due next: `{schedule, time_zone, next_runs}`. Nothing is stored. The
+        fields are cron or every_s, time_zone, starts_at and until."""
+        return self._json("POST", "/api/jobs/preview", body=fields, repeatable=True)
+
+    # Signing in ------------------------------------------------------------------------------------------------------
+
     def login_link(self) -> str:
         """A link that signs one browser in, once."""
         path = self._json("POST", "/api/login-links", repeatable=False)["path"]
@@ -386,6 +431,10 @@ def new_message_id() -> str:
     return f"m_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
 
 
+def new_run_id() -> str:
+    return f"r_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
+
+
 def attached(path: str | os.PathLike[str]) -> Json:
     """A file as an attachment of a message, with its content."""
     file = Path(path)
@@ -403,6 +452,10 @@ def _session(session_id: str, *rest: str) -> str:
 
 def _project(project_id: str) -> str:
     return f"/api/projects/{quote(project_id, safe='')}"
+
+
+def _job(job_id: str, *rest: str) -> str:
+    return "/".join(["/api/jobs", *(quote(part, safe="") for part in (job_id, *rest))])
 
 
 def _queue(answer: Json) -> list[Json]:

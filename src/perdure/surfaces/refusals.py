@@ -18,7 +18,8 @@ def reworded(problem: Problem, sentences: Mapping[str, str], name_of: Callable[[
     if problem.code in sentences:
         return sentences[problem.code]
     sentence = problem.detail
-    given = problem.facts.get("fields")
+    # "There is no agent ...": there the word is no field.
+    given = problem.facts.get("fields") if problem.code != "not_found" else None
     for path in given if isinstance(given, list) else []:
         if found := _FIRST_STEP.match(str(path)):
             field, name = found[0], name_of(found[0])

@@ -34,8 +34,10 @@ def known(server: LocalServer) -> dict[str, str]:
     """Ids that exist, so that not every generated request ends at 404."""
     session = server.create(title="known")
     server.turn(session, "say hello")
+    job = server.post("/api/jobs", {"name": "known", "message": "say hello", "cron": "@yearly"}, expect=201)
     return {
         "session_id": session,
+        "job_id": job["id"],
         "name": "rehearsal",
         "project_id": "none",
         "message_id": "m",

@@ -23,6 +23,7 @@ import { Dialog } from "../parts/dialog";
 
 const Search = whenNeeded(() => import("../views/search"));
 const UsageView = whenNeeded(() => import("../views/usage"));
+const Jobs = whenNeeded(() => import("../views/jobs/jobs"));
 const Agents = whenNeeded(() => import("../views/agents"));
 const Projects = whenNeeded(() => import("../views/projects"));
 const Settings = whenNeeded(() => import("../views/settings"));
@@ -40,6 +41,11 @@ function viewOf(route: Route): ReactNode {
       return <Search q={route.q} />;
     case "usage":
       return <UsageView />;
+    case "jobs":
+    case "newjob":
+    case "job":
+    case "editjob":
+      return <Jobs route={route} />;
     case "agents":
       return <Agents />;
     case "projects":
@@ -90,6 +96,8 @@ export function App({ trouble }: { trouble: string }) {
         { id: "next", title: "Next session", keys: "j", group: "Page", repeats: true, run: () => step(1) },
         { id: "previous", title: "Previous session", keys: "k", group: "Page", repeats: true, run: () => step(-1) },
         { id: "waiting", title: "Next session that waits for you", keys: "g w", group: "Page", run: () => nextWaiting() },
+        { id: "jobs", title: "Jobs", keys: "g j", group: "Page", run: () => go("/jobs") },
+        { id: "newjob", title: "New job", group: "Page", run: () => go("/jobs/new") },
         { id: "usage", title: "Usage", keys: "g u", group: "Page", run: () => go("/usage") },
         { id: "agents", title: "Agents", keys: "g a", group: "Page", run: () => go("/settings/agents") },
         { id: "projects", title: "Projects", keys: "g p", group: "Page", run: () => go("/settings/projects") },
@@ -101,7 +109,7 @@ export function App({ trouble }: { trouble: string }) {
 
   // Whoever went to another view begins there, unless the view put the focus somewhere itself.
   const main = useRef<HTMLElement>(null);
-  const place = "id" in route ? `${route.view} ${route.id}` : route.view;
+  const place = "id" in route ? `${route.view} ${route.id}` : "job" in route ? `${route.view} ${route.job}` : route.view;
   const before = useRef(place);
   useEffect(() => {
     if (before.current === place) return;

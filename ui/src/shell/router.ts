@@ -10,6 +10,10 @@ export type Route =
   | { view: "inbox" }
   | { view: "search"; q: string }
   | { view: "usage" }
+  | { view: "jobs" }
+  | { view: "newjob" }
+  | { view: "job"; job: string }
+  | { view: "editjob"; job: string }
   | { view: "agents" }
   | { view: "projects" }
   | { view: "settings" }
@@ -30,6 +34,7 @@ export function routeOf(path: string, search: string): Route {
   if (first === "inbox") return { view: "inbox" };
   if (first === "search") return { view: "search", q: given.get("q") ?? "" };
   if (first === "usage") return { view: "usage" };
+  if (first === "jobs") return !second ? { view: "jobs" } : second === "new" && !third ? { view: "newjob" } : third === "edit" ? { view: "editjob", job: second } : { view: "job", job: second };
   if (first === "settings") return { view: second === "agents" ? "agents" : second === "projects" ? "projects" : "settings" };
   return { view: first ? "nowhere" : "home" };
 }
@@ -42,13 +47,15 @@ function decode(text: string): string {
   }
 }
 
-const NAMES: Partial<Record<Route["view"], string>> = { new: "New session", inbox: "Inbox", search: "Search", usage: "Usage", agents: "Agents", projects: "Projects", settings: "Settings", inspector: "Events", nowhere: "Nothing here" };
+const NAMES: Partial<Record<Route["view"], string>> = { new: "New session", inbox: "Inbox", search: "Search", usage: "Usage", jobs: "Jobs", newjob: "New job", job: "Job", editjob: "Edit job", agents: "Agents", projects: "Projects", settings: "Settings", inspector: "Events", nowhere: "Nothing here" };
 
 /** What the tab is called where that is not a session's title. */
 export const nameOf = (route: Route) => (NAMES[route.view] ? `${NAMES[route.view]} · Perdure` : "Perdure");
 
 export const pathOf = (id: string) => `/s/${encodeURIComponent(id)}`;
 export const pathOfTurn = (id: string, turn: number, q = "") => `${pathOf(id)}/turn/${turn}${q && "?q=" + encodeURIComponent(q)}`;
+/** No job has the id "new", which is the form. */
+export const pathOfJob = (id: string) => `/jobs/${encodeURIComponent(id)}`;
 
 const listeners = new Set<() => void>();
 let route = routeOf(location.pathname, location.search);

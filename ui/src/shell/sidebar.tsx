@@ -8,6 +8,7 @@ import { Dot } from "../parts/dot";
 import { Icon, type IconName } from "../parts/icons";
 import { Menu } from "../parts/menu";
 import { ancestors, below, grouped, tree, type Tree } from "../state/grouping";
+import { stuck, useJobs } from "../state/jobs";
 import { attention, titleOf, useOverview } from "../state/sessions";
 import { placeOf, withoutMarks } from "../text/words";
 import type { Session } from "../wire/types";
@@ -33,7 +34,7 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
   const made = useMemo(() => tree(shown), [shown]);
   const current = "id" in route ? route.id : null;
   const folds = useFolds(shown, current);
-  const waiting = sessions.filter((session) => session.pending_prompts > 0).length;
+  const waiting = sessions.filter((session) => session.pending_prompts > 0).length + stuck(useJobs().value.jobs).length;
   const filtered = Object.values(filter).some(Boolean);
   const known = useMemo(() => new Map(shown.map((session) => [session.id, session])), [shown]);
   const open = current === null ? undefined : known.get(current);
@@ -67,7 +68,8 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
         {more && <Link to="/search" className="reach block px-2 text-xs text-quiet underline underline-offset-2">Older sessions are found by search</Link>}
       </div>
       <div className="grid grid-cols-2 gap-0.5 border-t border-line p-2 text-sm">
-        <Place to="/inbox" icon="inbox" label="Inbox" count={waiting} current={route.view === "inbox"} />
+        <Place to="/inbox" icon="inbox" label="Inbox" count={waiting} current={route.view === "inbox"} wide />
+        <Place to="/jobs" icon="clock" label="Jobs" current={["jobs", "newjob", "job", "editjob"].includes(route.view)} />
         <Place to="/usage" icon="chart" label="Usage" current={route.view === "usage"} />
         <Place to="/settings/agents" icon="agent" label="Agents" current={route.view === "agents"} />
         <Place to="/settings/projects" icon="folder" label="Projects" current={route.view === "projects"} />
@@ -118,9 +120,9 @@ function Entry({ session, tree, folds, current, depth }: EntryProps) {
   );
 }
 
-function Place({ to, icon, label, count = 0, current }: { to: string; icon: IconName; label: string; count?: number; current: boolean }) {
+function Place({ to, icon, label, count = 0, current, wide = false }: { to: string; icon: IconName; label: string; count?: number; current: boolean; wide?: boolean }) {
   return (
-    <Link to={to} aria-current={current ? "page" : undefined} className={`flex min-h-(--target) items-center gap-2 rounded-md px-2 hover:bg-hover hover:text-text ${current ? "bg-hover text-text" : "text-quiet"}`}>
+    <Link to={to} aria-current={current ? "page" : undefined} className={`flex min-h-(--target) items-center gap-2 rounded-md px-2 hover:bg-hover hover:text-text ${current ? "bg-hover text-text" : "text-quiet"} ${wide ? "col-span-2" : ""}`}>
       <Icon name={icon} size={14} />
       <span className="flex-1">{label}</span>
       {count > 0 && <span className="rounded-full bg-amber-soft px-1.5 text-xs font-semibold text-amber tabular-nums" aria-label={`${count} waiting`}>{count}</span>}

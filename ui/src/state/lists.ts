@@ -12,17 +12,18 @@ export interface Fetched<T> {
   refresh: () => Promise<void>;
 }
 
-function fetched<T>(path: string, empty: T) {
+export function fetched<T>(path: string, empty: T) {
   let asked = false;
+  let newest = 0;
   const listeners = new Set<() => void>();
   const refresh = async () => {
     asked = true;
-    try {
-      state = { ...state, value: await get<T>(path), loaded: true, error: "" };
-    } catch (error) {
-      state = { ...state, error: sentence(error) };
-      asked = false;
-    }
+    const mine = ++newest;
+    const found = await get<T>(path).then((value) => ({ value, loaded: true, error: "" }), (error) => ({ error: sentence(error) }));
+    // Somebody has asked again since: that answer is newer.
+    if (mine !== newest) return;
+    state = { ...state, ...found };
+    asked = !state.error;
     for (const listener of listeners) listener();
   };
   let state: Fetched<T> = { value: empty, loaded: false, error: "", refresh };
@@ -30,12 +31,13 @@ function fetched<T>(path: string, empty: T) {
     listeners.add(listener);
     return () => listeners.delete(listener);
   };
-  return () => {
+  const use = () => {
     useEffect(() => {
       if (!asked) void refresh();
     }, []);
     return useSyncExternalStore(subscribe, () => state);
   };
+  return Object.assign(use, { refresh, now: () => state });
 }
 
 export const useAgents = fetched<{ agents: Agent[]; default: string }>("/api/agents", { agents: [], default: "" });

@@ -1,14 +1,18 @@
-// The inbox: every prompt that waits for the person, across all sessions, answered on the spot. Above: the app. Below: the
-// overview says which sessions have prompts; the API has them.
+// The inbox: every prompt that waits for the person, across all sessions, answered on the spot; and jobs that paused
+// themselves. Above: the app. Below: the overview says which sessions have prompts; the API has them.
 
 import { useEffect, useLayoutEffect, useState } from "react";
-import { Link } from "../parts/button";
+import { Button, Link } from "../parts/button";
 import { Empty } from "../parts/empty";
 import { PageHead } from "../parts/pagehead";
-import { go, pathOf } from "../shell/router";
+import { go, pathOf, pathOfJob } from "../shell/router";
 import { register } from "../shell/commands";
+import { attempt } from "../shell/toast";
+import { refreshJobs, stuck, useJobs } from "../state/jobs";
 import { titleOf, useOverview } from "../state/sessions";
-import { at, get, query } from "../wire/api";
+import { withTimes } from "../text/words";
+import { at, get, post, query } from "../wire/api";
+import { atJob, type Job } from "../wire/jobs";
 import type { Diff, Prompt, TranscriptTurn } from "../wire/types";
 import { diffOf, marked, useStill } from "./answering";
 import { answerByKey, PromptCard } from "./prompt";
@@ -32,6 +36,8 @@ function useDiffs(prompts: Record<string, Prompt[]>): Record<string, Diff[] | un
 export function Inbox() {
   const { sessions, loaded } = useOverview();
   const waiting = sessions.filter((session) => session.pending_prompts > 0);
+  const jobs = stuck(useJobs().value.jobs);
+  useEffect(() => void refreshJobs(), []);
   const [prompts, setPrompts] = useState<Record<string, Prompt[]>>({});
   const [denying, setDenying] = useState({ prompt: "", count: 0 });
   const diffs = useDiffs(prompts);
@@ -77,8 +83,35 @@ export function Inbox() {
             </div>
           </section>
         ))}
-        {loaded && !waiting.length && <Empty action="New session" icon="plus" onAction={() => go("/new")}>Nothing waits for you. Permission requests and questions of all sessions appear here.</Empty>}
+        {jobs.length > 0 && (
+          <section aria-label="Jobs that paused themselves">
+            <h2 className="mb-2 text-sm font-semibold">Jobs that paused themselves</h2>
+            <ul className="space-y-2">{jobs.map((job) => <StuckJob key={job.id} job={job} />)}</ul>
+          </section>
+        )}
+        {loaded && !waiting.length && !jobs.length && <Empty action="New session" icon="plus" onAction={() => go("/new")}>Nothing waits for you. Permission requests and questions of all sessions appear here, and jobs that failed too often.</Empty>}
       </div>
     </div>
+  );
+}
+
+function StuckJob({ job }: { job: Job }) {
+  const [busy, setBusy] = useState(false);
+  const decide = async (verb: "/resume" | "/pause") => {
+    setBusy(true);
+    await attempt(post(atJob(job.id, verb)));
+    await refreshJobs();
+    setBusy(false);
+  };
+  return (
+    <li className="rounded-lg border border-amber-line bg-amber-soft p-3">
+      <h3 className="font-semibold break-words">{job.name}</h3>
+      <p className="mb-2 text-sm break-words">{withTimes(job.reason)}</p>
+      <div className="flex flex-wrap gap-2">
+        <Button onClick={() => go(pathOfJob(job.id))}>Open</Button>
+        <Button icon="play" disabled={busy} onClick={() => void decide("/resume")}>Resume</Button>
+        <Button disabled={busy} onClick={() => void decide("/pause")}>Leave paused</Button>
+      </div>
+    </li>
   );
 }

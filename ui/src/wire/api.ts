@@ -9,6 +9,8 @@ export class Problem extends Error {
     message: string,
     readonly status: number,
     readonly code: string,
+    /** Which fields of the request are wrong, if the server says so. */
+    readonly fields: string[] = [],
   ) {
     super(message);
   }
@@ -55,14 +57,14 @@ export function away(error: unknown): boolean {
 }
 
 async function problemOf(answer: Response): Promise<Problem> {
-  let said: { error?: string; code?: string } = {};
+  let said: { error?: string; code?: string; fields?: string[] } = {};
   try {
     said = await answer.json();
   } catch {
     // An answer that is not from Perdure, such as a proxy's.
   }
   if (answer.status === 401) onUnauthorized();
-  return new Problem(said.error ?? `The server answered ${answer.status}.`, answer.status, said.code ?? "");
+  return new Problem(said.error ?? `The server answered ${answer.status}.`, answer.status, said.code ?? "", said.fields ?? []);
 }
 
 export const get = <T>(path: string) => request<T>("GET", path);

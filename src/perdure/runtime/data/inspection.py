@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from perdure.core import events as ev
+from perdure.core.jobs import Job, Run
 from perdure.drivers import DRIVERS
 from perdure.runtime.log.quarantine import read_notes, restored
 from perdure.stores.base import MAX_COUNT, SessionRecord
@@ -100,6 +101,24 @@ def _document(row: Row) -> None:
     msgspec.json.decode(row[2])
 
 
+def _job(row: Row) -> None:
+    job_id, revision, start_at, body = row[:4]
+    count(revision)
+    if start_at is not None:
+        count(start_at)
+    if msgspec.json.decode(body, type=Job).id != _text(job_id):
+        raise ValueError("its body is of another job")
+
+
+def _job_run(row: Row) -> None:
+    job_id, run_id, due_at, is_open, body = row[:5]
+    count(due_at)
+    count(is_open)
+    run = msgspec.json.decode(body, type=Run)
+    if (run.job_id, run.id) != (_text(job_id), _text(run_id)):
+        raise ValueError("its body is of another run")
+
+
 def _text(*values: Any) -> str:
     """The last of them."""
     for value in values:
@@ -126,6 +145,8 @@ _REST = (
 _OF_NO_SESSION = (
     Table("documents", "kind, key, value", _document),
     Table("nodes", "node, incarnation, heartbeat, dead, about", _node, since=7),
+    Table("jobs", "job_id, revision, start_at, body", _job, since=10),
+    Table("job_runs", "job_id, run_id, due_at, is_open, body", _job_run, since=10),
 )
 
 
@@ -259,6 +280,7 @@ def _problem(table: Table, row: Row) -> Fault | None:
         table.check((*row[:named], row[-1]))
     except Exception as error:  # noqa: BLE001  whatever a damaged row leads to is what is to be told
         names = {"documents": f"document {row[1]!r}", "nodes": f"node {row[0]!r}"}
+        names |= dict.fromkeys(("jobs", "job_runs"), f"job {row[0]!r}")
         about = names.get(table.name, f"session {session_id}")
         return Fault(about, f"a row of table {table.name} can't be read ({type(error).__name__}: {error})"[:300])
     return None

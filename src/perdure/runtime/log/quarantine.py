@@ -35,8 +35,11 @@ MAX_WORDS = 300
 T = TypeVar("T")
 
 
+Kind = Literal["session", "launch", "project", "job"]
+
+
 class Damage(Struct, frozen=True):
-    kind: Literal["session", "launch", "project"]
+    kind: Kind
     id: str
     session_id: str | None
     what: str
@@ -60,7 +63,7 @@ class Quarantine:
     def __contains__(self, session_id: str) -> bool:
         return ("session", session_id) in self._found
 
-    def add(self, kind: Literal["session", "launch", "project"], id_: str, session_id: str | None, what: str) -> None:
+    def add(self, kind: Kind, id_: str, session_id: str | None, what: str) -> None:
         damage = Damage(kind, id_, session_id, what[:MAX_WORDS])
         if (kind, id_) not in self._found:
             logger.error("%s %s is damaged and set aside; everything else goes on: %s", kind, id_, damage.what)
@@ -69,6 +72,10 @@ class Quarantine:
     def forget(self, session_id: str) -> None:
         """The session was erased, or can be read again."""
         self._found = {key: one for key, one in self._found.items() if one.session_id != session_id}
+
+    def forget_job(self, job_id: str) -> None:
+        """It was removed."""
+        self._found.pop(("job", job_id), None)
 
     def forget_launches(self, launch_ids: Collection[str]) -> None:
         """Their folders were removed. A launch that was shared is listed under one of its sessions only."""

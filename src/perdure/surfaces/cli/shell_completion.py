@@ -109,6 +109,16 @@ def _projects(client: Client, ctx: click.Context) -> Found:
     return ((project["id"], project["path"]) for project in client.projects())
 
 
+def _jobs(client: Client, ctx: click.Context) -> Found:
+    return ((job["id"], f"{job['state']}: {job['schedule']}") for job in client.jobs())
+
+
+def _sessions_of_jobs(client: Client, ctx: click.Context) -> Found:
+    yield "new", "a new session for each run"
+    yield "same", "one session for all runs"
+    yield from _sessions(client, ctx)
+
+
 def _labels(client: Client, ctx: click.Context) -> Found:
     named = [label for entry in client.sessions(limit=SESSIONS_SHOWN)["sessions"] for label in entry["labels"]]
     return ((label, "") for label in sorted(set(named)))
@@ -161,7 +171,9 @@ BY_NAME: dict[str, Callable[[Client, click.Context], Found]] = {
     "parent": _sessions,
     "agent": _agents,
     "project": _projects,
+    "job": _jobs,
     "label": _labels,
+    "labels": _labels,
     "added": _labels,
     "removed": _labels,
     "sign_ins": _logins,
@@ -183,6 +195,8 @@ BY_COMMAND: dict[tuple[str, str], Callable[[Client, click.Context], Found]] = {
         for prompt in client.prompts(find_session(client, ctx.params["session"]))
         for option in prompt["options"]
     ),
+    **{(f"jobs {command}", "session"): _sessions_of_jobs for command in ("add", "edit")},
+    **{(f"jobs {command}", "message"): lambda client, ctx: () for command in ("add", "edit")},
     ("send", "words"): lambda client, ctx: () if ctx.params.get("words") else _sessions(client, ctx),
 }
 FILES = ("workdir", "path", "attach", "config", "output", "target", "folder", "data", "token_file")

@@ -13,6 +13,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
 from perdure.core.errors import Refused, StoreError
+from perdure.runtime.verbs.jobs import Jobs
 from perdure.runtime.verbs.sessions import Sessions
 from perdure.surfaces.http import openapi, page
 from perdure.surfaces.http.access import Access
@@ -29,7 +30,9 @@ logger = logging.getLogger(__name__)
 SHOWN_CHARS = 200
 
 
-def make_app(sessions: Sessions, hub: Hub, access: Access, hosts: set[str], origins: Iterable[str] = ()) -> ASGIApp:
+def make_app(
+    sessions: Sessions, jobs: Jobs, hub: Hub, access: Access, hosts: set[str], origins: Iterable[str] = ()
+) -> ASGIApp:
     routes = [
         Route(endpoint.path, endpoint.handler, methods=[endpoint.method], name=endpoint.handler.__name__)
         for endpoint in ENDPOINTS
@@ -51,6 +54,7 @@ def make_app(sessions: Sessions, hub: Hub, access: Access, hosts: set[str], orig
     )
     app.router.redirect_slashes = False
     app.state.sessions = sessions
+    app.state.jobs = jobs
     app.state.hub = hub
     app.state.documents = Documents()
     app.state.creating = WeakValueDictionary()

@@ -7,6 +7,7 @@ changed. Whoever asks for one of the page's views gets the same index: the page 
 
 import gzip
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -23,9 +24,22 @@ MEDIA = {
     "webmanifest": "application/manifest+json",
     "txt": "text/plain; charset=utf-8",
 }
-VIEWS = ("/", "/new", "/inbox", "/search", "/usage", "/settings", "/settings/agents", "/settings/projects")
+VIEWS = (
+    "/",
+    "/new",
+    "/inbox",
+    "/search",
+    "/usage",
+    "/jobs",
+    "/jobs/{job}",
+    "/jobs/{job}/edit",
+    "/settings",
+    "/settings/agents",
+    "/settings/projects",
+)
 VIEWS_BELOW = "/s/"
 """Sessions have paths of their own below this one."""
+OF_JOBS = re.compile(r"/jobs/[^/]+(/edit)?")
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -62,7 +76,7 @@ def paths() -> list[str]:
 
 
 def is_view(path: str) -> bool:
-    return path in VIEWS or path.startswith(VIEWS_BELOW)
+    return path in VIEWS or path.startswith(VIEWS_BELOW) or OF_JOBS.fullmatch(path) is not None
 
 
 def is_for_people(request: Request) -> bool:

@@ -20,6 +20,7 @@ from perdure.surfaces.http.endpoint import (
     between,
 )
 from perdure.surfaces.http.history_routes import HISTORY
+from perdure.surfaces.http.jobs import JOBS
 from perdure.surfaces.http.open_design import OPEN_DESIGN
 from perdure.surfaces.http.page_routes import PAGE
 from perdure.surfaces.http.teamhq_routes import TEAMHQ
@@ -314,6 +315,7 @@ ENDPOINTS = [
         answers={200: runs.SingleRun, 202: sh.Accepted},
         refusals=("not_found", "slots_full", "conflict", "turn_active", "too_large", "agent_unavailable"),
     ),
+    *JOBS,
     *OPEN_DESIGN,
     Endpoint(
         "POST",

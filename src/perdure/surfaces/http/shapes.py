@@ -331,7 +331,7 @@ class ServerSessions(Struct, kw_only=True):
 class Damage(Struct, kw_only=True):
     """Something that can't be read. It is set aside, and everything else goes on."""
 
-    kind: Literal["session", "launch", "project"]
+    kind: Literal["session", "launch", "project", "job"]
     id: str
     session_id: str | None
     what: str

@@ -15,6 +15,7 @@ Json = dict[str, Any]
 
 # More would fill a model's context; the whole is in the transcript.
 OUTPUT_CHARS = 100_000
+MESSAGE_CHARS = 500
 STATUS_OF_STOP: dict[str | None, tools.RunStatus] = {
     "cancelled": "cancelled",
     "failed": "failed",
@@ -53,6 +54,36 @@ def run_of(session_id: str, turn: Json, waiting: list[Json]) -> tools.Run:
         run.pending_prompts = [_pending(session_id, prompt) for prompt in waiting]
         run.next_step = _next_step(run)
     return run
+
+
+def listed_job(job: Json) -> tools.ListedJob:
+    message = job["message"]
+    return tools.ListedJob(
+        job_id=job["id"],
+        name=job["name"],
+        message=message if len(message) <= MESSAGE_CHARS else f"{message[:MESSAGE_CHARS]}...",
+        schedule=job["schedule"],
+        time_zone=job["time_zone"],
+        state=job["state"],
+        reason=job["reason"] or UNSET,
+        next_run_at=job["next_run_at"] or UNSET,
+        backoff_until=job["backoff_until"] or UNSET,
+        last_run=job_run(job["last_run"]) if job["last_run"] else UNSET,
+    )
+
+
+def job_run(run: Json) -> tools.JobRun:
+    return tools.JobRun(
+        id=run["id"],
+        job_id=run["job_id"],
+        due_at=run["due_at"],
+        trigger=run["trigger"],
+        state=run["state"],
+        outcome=run["outcome"] or UNSET,
+        detail=run["detail"] or UNSET,
+        session_id=run["session_id"] or UNSET,
+        ended_at=run["ended_at"] or UNSET,
+    )
 
 
 def _error(turn: Json) -> tools.RunError:

@@ -44,6 +44,7 @@ PROGRESS_INTERVAL_S = 0.5
 # Many clients give a call up after a minute in which they heard nothing.
 HEARTBEAT_S = 10.0
 LISTED_SESSIONS = 100
+LISTED_JOBS = 100
 SCANNED_SESSIONS = 1000
 KNOWN_PROMPTS = 1000
 # What may take long, at once; each takes a thread.
@@ -58,7 +59,7 @@ SENTENCES = {
 
 
 class Delegate:
-    """The four tools. `connect` makes a client to the Perdure server, one for each call."""
+    """The tools. `connect` makes a client to the Perdure server, one for each call."""
 
     def __init__(self, connect: Callable[[], Client], *, lost_limit_s: float = LOST_LIMIT_S) -> None:
         self._connect = connect
@@ -75,7 +76,7 @@ class Delegate:
         except ValueError as error:
             return _refusal(str(error))
         client = self._connect()
-        client.patience_s = PATIENCE_S if isinstance(arguments, tools.Prompt) else 0.0
+        client.patience_s = PATIENCE_S if isinstance(arguments, tools.Prompt | tools.RunJob) else 0.0
         try:
             return _result(await self._perform(client, arguments, report))
         except (Problem, Unreachable) as error:
@@ -95,6 +96,10 @@ class Delegate:
             case tools.Close():
                 await self._in_thread(lambda: client.close_session(arguments.session_id))
                 return tools.Closed(session_id=arguments.session_id, status="closed")
+            case tools.ListJobs():
+                return await self._in_thread(lambda: _list_jobs(client))
+            case tools.RunJob():
+                return await self._in_thread(lambda: _run_job(client, arguments))
 
     async def _prompt(self, client: Client, arguments: tools.Prompt, report: Report) -> tools.Run:
         session_id = arguments.session_id
@@ -170,6 +175,15 @@ def _list(client: Client, arguments: tools.List) -> tools.Sessions:
     sessions = [session for state in states for session in islice(found(state), LISTED_SESSIONS + 1)]
     sessions.sort(key=lambda session: session.last_active_at, reverse=True)
     return tools.Sessions(sessions=sessions[:LISTED_SESSIONS], more=len(sessions) > LISTED_SESSIONS)
+
+
+def _list_jobs(client: Client) -> tools.Jobs:
+    jobs = client.jobs()
+    return tools.Jobs(jobs=[answers.listed_job(job) for job in jobs[:LISTED_JOBS]], more=len(jobs) > LISTED_JOBS)
+
+
+def _run_job(client: Client, arguments: tools.RunJob) -> tools.JobRun:
+    return answers.job_run(client.run_job(arguments.job_id, _given(arguments.run_id)))
 
 
 def _run(client: Client, turn: Turn, waiting: list[dict[str, Any]]) -> tools.Run:

@@ -1,7 +1,7 @@
 """The tools: their names, what each takes and answers, and what a model is told of it. Values only.
 
-Above: server.py offers and calls them. Below: Diane's shapes of a session, since these are Diane's tools. Names and
-shapes are fixed, other programs rely on them; more fields may be added.
+Above: server.py offers and calls them. Below: Diane's shapes of a session, since those of sessions are Diane's tools.
+Names and shapes are fixed, other programs rely on them; more fields may be added.
 """
 
 from typing import Annotated, Any, Literal, NamedTuple
@@ -17,7 +17,8 @@ RunStatus = Literal["completed", "failed", "cancelled", "awaiting"]
 
 INSTRUCTIONS = (
     "Delegate work to coding agents in sessions that last: start one, prompt it as often as you like (it remembers the "
-    "conversation), close it when you are done. A turn that was begun goes on even if you stop waiting for it."
+    "conversation), close it when you are done. A turn that was begun goes on even if you stop waiting for it. "
+    "Scheduled jobs send messages at set times; list them, or run one now."
 )
 
 # What the tools take ------------------------------------------------------------------------------------------------
@@ -72,7 +73,25 @@ class Close(Struct, kw_only=True):
     session_id: Annotated[str, Meta(description="The session to close.")]
 
 
-Arguments = Start | Prompt | List | Close
+class ListJobs(Struct, kw_only=True):
+    pass
+
+
+class RunJob(Struct, kw_only=True):
+    job_id: Annotated[str, Meta(description="As job_list answered it.")]
+    run_id: (
+        Annotated[
+            str,
+            Meta(
+                description="Your own name for this run, new for each. The same again starts nothing: it answers how "
+                "far that run has come."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+Arguments = Start | Prompt | List | Close | ListJobs | RunJob
 
 # What they answer ---------------------------------------------------------------------------------------------------
 
@@ -144,7 +163,44 @@ class Closed(Struct, kw_only=True):
     status: Literal["closed"]
 
 
-Answer = DianeSession | Sessions | Run | Closed
+class JobRun(Struct, kw_only=True):
+    """One run of a job. `state`: waiting (for the run before it), starting, running or ended. `outcome`, once it has
+    ended: completed, failed, cancelled or skipped; `detail` says why."""
+
+    id: str
+    job_id: str
+    due_at: str
+    trigger: Literal["schedule", "missed", "manual"]
+    state: Literal["waiting", "starting", "running", "ended"]
+    outcome: Literal["completed", "failed", "cancelled", "skipped"] | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
+    session_id: str | UnsetType = UNSET
+    ended_at: str | UnsetType = UNSET
+
+
+class ListedJob(Struct, kw_only=True):
+    """`state`: active, paused (`reason` says why, if it paused itself) or ended. `message` is cut if it is long."""
+
+    job_id: str
+    name: str
+    message: str
+    schedule: str
+    time_zone: str
+    state: Literal["active", "paused", "ended"]
+    reason: str | UnsetType = UNSET
+    next_run_at: str | UnsetType = UNSET
+    backoff_until: str | UnsetType = UNSET
+    last_run: JobRun | UnsetType = UNSET
+
+
+class Jobs(Struct, kw_only=True):
+    """In the order of their ids. `more`: there are others, which are left out."""
+
+    jobs: list[ListedJob]
+    more: bool
+
+
+Answer = DianeSession | Sessions | Run | Closed | Jobs | JobRun
 
 # The table ----------------------------------------------------------------------------------------------------------
 
@@ -153,8 +209,8 @@ class Tool(NamedTuple):
     name: str
     title: str
     description: str
-    arguments: type[Start] | type[Prompt] | type[List] | type[Close]
-    answer: type[DianeSession] | type[Sessions] | type[Run] | type[Closed]
+    arguments: type[Start] | type[Prompt] | type[List] | type[Close] | type[ListJobs] | type[RunJob]
+    answer: type[DianeSession] | type[Sessions] | type[Run] | type[Closed] | type[Jobs] | type[JobRun]
     hints: dict[str, bool]
 
 
@@ -193,6 +249,24 @@ TOOLS = (
         Close,
         Closed,
         {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": True},
+    ),
+    Tool(
+        "job_list",
+        "List scheduled jobs",
+        "List the scheduled jobs: messages that the server sends to agents at set times, with when each runs next and "
+        "how it ended last.",
+        ListJobs,
+        Jobs,
+        {"read_only_hint": True},
+    ),
+    Tool(
+        "job_run",
+        "Run a scheduled job now",
+        "Run a scheduled job now, whatever its schedule says. It does not wait for the end: the answer is the run that "
+        "was begun, and the same run_id again answers how far it has come.",
+        RunJob,
+        JobRun,
+        {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": False, "open_world_hint": True},
     ),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}

@@ -1,0 +1,450 @@
+"""The scheduler: starts the runs of jobs that are due, and records how they ended.
+
+Above: the engine starts it. Below: the ledger, and the verbs that every surface uses to send a message. It holds no
+state that matters: each tick reads from the store what to do next. Storing a run claims its due time. The ids of the
+run's session and message derive from the due time, so sending is idempotent. The scheduler reads how a run ended from
+its session: when that changes, and every half minute in any case.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.core import events as ev
+from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError
+from perdure.core.jobs import (
+    RESULT_MAX_CHARS,
+    Decided,
+    Job,
+    Outcome,
+    Run,
+    clock_went_back,
+    decide_due,
+    ended,
+    local_time,
+    paused,
+    sent,
+    session_of,
+    settled,
+)
+from perdure.runtime.jobs.ledger import Facts, Ledger, schedule_of
+from perdure.runtime.log.log import Log
+from perdure.runtime.log.reading import said_in_turns
+from perdure.runtime.verbs.sessions import Opening, Outgoing, Sessions
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 30.0
+"""How often to poll without a wake-up: somebody may set the clock, and a wake-up may get lost."""
+SWEEP_S = 3_600.0
+RETRY_S = 5.0
+RETRY_FOR_MS = 600_000
+"""How long to retry a message that the server has no room for."""
+SEND_LIMIT_S = 60.0
+"""How long sending a message may take, including a probe of the agent's program."""
+DUE_AT_ONCE = 100
+SENDING_AT_ONCE = 8
+RUNS_KEPT = 1_000
+ERASED_AT_ONCE = 100
+DAY_MS = 86_400_000
+NEWEST_TURNS = 200
+"""How many of the newest turns to search for that of a queued message."""
+WHEN_BUSY: dict[str, Any] = {"wait": "queue", "skip": "reject", "interrupt": "interrupt"}
+ERASED = "Its session was erased."
+OUTCOMES: dict[str, Outcome] = {"failed": "failed", "timed_out": "failed", "cancelled": "cancelled"}
+
+
+class Scheduler:
+    def __init__(self, log: Log, ledger: Ledger, sessions: Sessions) -> None:
+        self._log = log
+        self._ledger = ledger
+        self._sessions = sessions
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        """By job, so that a slow one delays no other."""
+        self._room = asyncio.Semaphore(SENDING_AT_ONCE)
+        self._untidy: set[str] = set()
+        self._tidying: asyncio.Task[None] | None = None
+        self._sessions_of_runs: set[str] = set()
+        self._touched: set[str] = set()
+        """Sessions of open runs that have changed since the last look."""
+        self._looked_s = self._swept_s = float("-inf")
+        ledger.on_change = self.wake
+
+    def start(self) -> None:
+        self._log.watch(self._changed)
+        self._task = asyncio.create_task(self._run(), name="scheduler")
+
+    async def stop(self) -> None:
+        tasks = [task for task in (self._task, self._tidying, *self._sending.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._news.set()
+
+    def _changed(self, session_id: str) -> None:
+        if session_id in self._sessions_of_runs:
+            self._touched.add(session_id)
+            self._news.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._news.clear()
+            wait_s = LOOK_S
+            try:
+                wait_s = await self.tick()
+            except StoreError as error:
+                logger.warning("could not look for jobs that are due; trying again: %s", error)
+                wait_s = RETRY_S
+            except Exception:
+                logger.exception("the scheduler failed; trying again")
+                wait_s = LOOK_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+
+    async def tick(self) -> float:
+        """Do what is due. Returns how many seconds to wait if nothing wakes it."""
+        steady = self._log.steady()
+        if steady - self._swept_s >= SWEEP_S:
+            self._swept_s = steady
+            await self._sweep()
+        broken: set[str] = set()
+        for row in await self._log.store.due_jobs(DUE_AT_ONCE):
+            if (row.start_at or 0) <= self._ledger.now_ms() and not await self._guarded(
+                row.job_id, self._claim(row.job_id)
+            ):
+                broken.add(row.job_id)
+        await self._look_after_runs(steady)
+        rows = await self._log.store.due_jobs(DUE_AT_ONCE)
+        soonest_ms = min((row.start_at or 0 for row in rows if row.job_id not in broken), default=None)
+        left_s = LOOK_S if soonest_ms is None else (soonest_ms - self._ledger.now_ms()) / 1000
+        return max(0.0, min(LOOK_S, left_s))
+
+    async def _guarded(self, job_id: str, work: Awaitable[Any]) -> bool:
+        """Keep a job that fails from stopping the others. Returns whether it succeeded."""
+        try:
+            await work
+            return True
+        except Refused as refusal:
+            if refusal.code == "invalid":
+                await self._pause(job_id, refusal.detail)
+            elif refusal.code != "not_found":
+                logger.warning("job %s: %s", job_id, refusal.detail)
+        except StoreDamaged as error:
+            logger.warning("job %s: %s", job_id, error)
+        except StoreError:
+            raise
+        except Exception:
+            logger.exception("job %s failed; trying again", job_id)
+        return False
+
+    async def _pause(self, job_id: str, why: str) -> None:
+        """Its schedule has become invalid, for example because this machine lost its time zone."""
+        logger.warning("job %s pauses: %s", job_id, why)
+        await self._ledger.decide(
+            job_id, lambda facts: paused(facts.job, facts.opened, "failures", f"It paused itself. {why}", facts.now_ms)
+        )
+
+    async def _claim(self, job_id: str) -> None:
+        await self._ledger.decide(
+            job_id, lambda facts: decide_due(facts.job, facts.schedule, facts.opened, facts.last, facts.now_ms)
+        )
+
+    # Runs -----------------------------------------------------------------------------------------------------------
+
+    async def _look_after_runs(self, steady: float) -> None:
+        # Before reading: what changes from here on is for the next tick.
+        touched, self._touched = self._touched, set()
+        is_time = steady - self._looked_s >= LOOK_S
+        if is_time:
+            self._looked_s = steady
+        opened = await self._ledger.opened()
+        self._sessions_of_runs = {run.session_id for run in opened if run.session_id is not None}
+        for run in opened:
+            if run.state == "starting" and run.job_id not in self._sending:
+                self._sending[run.job_id] = asyncio.create_task(self._send(run), name=f"job {run.job_id}")
+            elif run.state == "running" and (is_time or run.session_id in touched):
+                await self._guarded(run.job_id, self._look(run))
+
+    async def _send(self, run: Run) -> None:
+        """Send its message, or record why that is impossible. Retries after a pause."""
+        try:
+            pause_s = await self._try_to_send(run)
+        except Exception:
+            logger.exception("job %s: starting run %s failed; trying again", run.job_id, run.id)
+            pause_s = LOOK_S
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
+            self._sending.pop(run.job_id, None)
+            self._news.set()
+
+    async def _try_to_send(self, run: Run) -> float:
+        """Returns how many seconds to wait before the next try; 0 for none."""
+        try:
+            async with self._room, asyncio.timeout(SEND_LIMIT_S):
+                now = await self._ledger.run(run.job_id, run.id)
+                if now is None or now.state != "starting":
+                    return 0.0
+                if now.session_id is None:
+                    await self._end(now, "cancelled", ERASED)
+                    return 0.0
+                job = await self._ledger.load(run.job_id)
+                now, answer = await self._sent(job, now)
+        except Refused as refusal:
+            if refusal.code == "turn_active":
+                return await self._not_sent(run, "skipped", "Its session was busy.")
+            if refusal.code != "unavailable":
+                return await self._not_sent(run, "failed", refusal.detail)
+            return await self._later_or_never(run, refusal.detail)
+        except TimeoutError:
+            # It may have been sent: the next try finds that out.
+            return await self._later_or_never(run, f"Its message could not be sent within {SEND_LIMIT_S:g} s.")
+        except StoreError as error:
+            return await self._later_or_never(run, str(error))
+        except Exception:
+            logger.exception("job %s: run %s could not be started", run.job_id, run.id)
+            return await self._not_sent(run, "failed", "Perdure failed while starting it. The server's log says more.")
+        return await self._note_sent(now, answer.get("turn"))
+
+    async def _later_or_never(self, run: Run, why: str) -> float:
+        if self._ledger.now_ms() - run.claimed_ms > RETRY_FOR_MS:
+            return await self._not_sent(run, "failed", why)
+        return self._later(run, why)
+
+    async def _note_sent(self, run: Run, turn: int | None) -> float:
+        try:
+            is_open = await self._change(run, lambda facts, now: sent(facts.job, now, turn, facts.now_ms))
+        except (Refused, StoreError) as error:
+            return self._later(run, str(error))
+        if not is_open:
+            # A newer run took its place while it was sent.
+            with contextlib.suppress(Refused):
+                await self._sessions.abort(str(run.session_id))
+        # It may be over already: look at all that run.
+        self._looked_s = float("-inf")
+        return 0.0
+
+    async def _not_sent(self, run: Run, outcome: Outcome, detail: str) -> float:
+        try:
+            await self._end(run, outcome, detail)
+        except Refused as refusal:
+            logger.warning("job %s: %s", run.job_id, refusal.detail)
+            return LOOK_S
+        except StoreError as error:
+            return self._later(run, str(error))
+        return 0.0
+
+    @staticmethod
+    def _later(run: Run, why: str) -> float:
+        logger.warning("job %s: run %s can't start yet; trying again: %s", run.job_id, run.id, why)
+        return RETRY_S
+
+    async def _sent(self, job: Job, run: Run) -> tuple[Run, dict[str, Any]]:
+        """Send its message; idempotent. Returns the run and the receipt."""
+        spec, sessions = job.spec, self._sessions
+        message = Outgoing(
+            text=run.text,
+            message_id=run.message_id,
+            agent=spec.agent,
+            when_busy=WHEN_BUSY[spec.overlap],
+        )
+        if spec.overlap == "interrupt":
+            await self._interrupt_others(run)
+        if spec.session == "same" and not await self._is_open(run):
+            run = await self._moved(job, run)
+        session_id = str(run.session_id)
+        if session_id == session_of(job, run) and not await sessions.exists(session_id):
+            return run, (await sessions.create(opening_of(job, run), message, session_id=session_id))[1]
+        return run, await sessions.send(session_id, message)
+
+    async def _is_open(self, run: Run) -> bool:
+        """Whether the session that the job's runs share accepts this one, or already has."""
+        session_id = str(run.session_id)
+        if await self._log.store.find_receipt(session_id, str(run.message_id)) is not None:
+            return True
+        if not await self._sessions.exists(session_id):
+            return False
+        return (await self._log.open(session_id)).state.phase != "ended"
+
+    async def _moved(self, job: Job, run: Run) -> Run:
+        """Give the run a new session: the one that the job's runs share is gone or has ended."""
+        session_id = session_of(job, run)
+        await self._change(run, lambda facts, now: Decided(facts.job, changed=[replace(now, session_id=session_id)]))
+        return replace(run, session_id=session_id)
+
+    async def _interrupt_others(self, run: Run) -> None:
+        for other in await self._ledger.opened():
+            is_sent = other.job_id == run.job_id and other.state == "running"
+            if is_sent and other.session_id not in (None, run.session_id):
+                with contextlib.suppress(Refused):
+                    await self._sessions.abort(str(other.session_id))
+
+    async def _look(self, run: Run) -> None:
+        try:
+            await self._look_at(run)
+        except (Refused, StoreDamaged, *UNREADABLE) as error:
+            if isinstance(error, Refused) and error.code not in ("damaged", "not_found"):
+                raise
+            await self._end(run, "failed", f"How its turn ended can't be read: {error}")
+
+    async def _look_at(self, run: Run) -> None:
+        """Whether its turn is over, and how it ended."""
+        store, session_id = self._log.store, str(run.session_id)
+        receipt = await store.find_receipt(session_id, str(run.message_id))
+        if run.session_id is None or receipt is None:
+            await self._end(run, "cancelled", ERASED)
+            return
+        turn = run.turn or await self._turn_of(session_id, run, receipt.answer)
+        if turn is None:
+            return
+        if turn == 0:
+            await self._end(run, "cancelled", "Its message was withdrawn before its turn began.")
+            return
+        rows = await store.read_turns(session_id, from_turn=turn, before=turn + 1, hidden=True)
+        about = msgspec.json.decode(rows[0].public, type=dict[str, Any]) if rows else {}
+        if not about.get("ended_at"):
+            return
+        outcome = OUTCOMES.get(about["stop_reason"], "completed")
+        await self._end(
+            run,
+            outcome,
+            about.get("error") or "" if outcome != "completed" else "",
+            turn=turn,
+            duration_ms=about.get("duration_ms"),
+            cost_usd=about.get("cost_usd"),
+            result=await self._result(session_id, turn),
+        )
+
+    async def _turn_of(self, session_id: str, run: Run, answer: bytes) -> int | None:
+        """The turn of its message: None while it is queued, 0 if it never will have one."""
+        with contextlib.suppress(*UNREADABLE):
+            found = msgspec.json.decode(answer, type=dict[str, Any]).get("turn")
+            if found is not None:
+                return int(found)
+        state = (await self._log.open(session_id)).state
+        if any(queued.message_id == run.message_id for queued in state.queue):
+            return None
+        for row in await self._log.store.read_turns(session_id, last=NEWEST_TURNS, hidden=True):
+            if msgspec.json.decode(row.public, type=dict[str, Any]).get("message_id") == run.message_id:
+                return row.turn
+        return 0
+
+    async def _result(self, session_id: str, turn: int) -> str:
+        """The agent's last text, cut to a bound."""
+        journal = await self._log.open(session_id)
+        text, block = "", None
+        async for events in said_in_turns(self._log.store, session_id, turn, turn, journal.last_seq):
+            for event in events:
+                if isinstance(event, ev.AssistantText):
+                    text = (text if event.block == block else "") + event.delta
+                    block = event.block
+        return text if len(text) <= RESULT_MAX_CHARS else text[:RESULT_MAX_CHARS] + "…"
+
+    async def _end(self, run: Run, outcome: Outcome, detail: str, **about: Any) -> None:
+        def made(facts: Facts, now: Run) -> Decided:
+            over = ended(now, outcome, detail, facts.now_ms, **about)
+            if now.session_id is None and now.started_ms is not None:
+                # It was erased meanwhile: nothing of what was said is kept.
+                over = replace(over, detail=ERASED, result="")
+            try:
+                return settled(facts.job, facts.schedule, over, facts.opened, facts.now_ms)
+            except Refused as refusal:
+                left = [other for other in facts.opened if other.id != run.id]
+                pausing = paused(facts.job, left, "failures", f"It paused itself. {refusal.detail}", facts.now_ms)
+                return Decided(pausing.job, changed=[over, *pausing.changed])
+
+        await self._change(run, made)
+        self._tidy([run.job_id])
+
+    async def _change(self, run: Run, make: Callable[[Facts, Run], Decided]) -> bool:
+        """Change a run if it is still open. Returns whether it was."""
+        is_open = False
+
+        def made(facts: Facts) -> Decided | None:
+            nonlocal is_open
+            now = next((other for other in facts.opened if other.id == run.id), None)
+            is_open = now is not None
+            return None if now is None else make(facts, now)
+
+        try:
+            await self._ledger.decide(run.job_id, made)
+        except Refused as refusal:
+            if refusal.code != "not_found":
+                raise
+            return True  # the job was removed; what it began goes on
+        return is_open
+
+    # Now and then ---------------------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        jobs = await self._ledger.all()
+        for job in jobs:
+            await self._guarded(
+                job.id,
+                self._ledger.decide(job.id, lambda facts: clock_went_back(facts.job, facts.schedule, facts.now_ms)),
+            )
+        self._tidy([job.id for job in jobs])
+
+    def _tidy(self, job_ids: list[str]) -> None:
+        """Clean up in a task of its own, so that due runs don't wait for it."""
+        self._untidy |= set(job_ids)
+        if self._untidy and (self._tidying is None or self._tidying.done()):
+            self._tidying = asyncio.create_task(self._tidy_up(), name="old runs of jobs")
+
+    async def _tidy_up(self) -> None:
+        while self._untidy:
+            job_id = self._untidy.pop()
+            try:
+                await self._guarded(job_id, self._keep_few(job_id))
+            except StoreError as error:
+                logger.warning("job %s: could not remove old runs yet: %s", job_id, error)
+
+    async def _keep_few(self, job_id: str) -> None:
+        """Erase the sessions of old runs, as the job says, and forget the oldest runs."""
+        job = await self._ledger.load(job_id)
+        spec = job.spec
+        if spec.session == "new" and (spec.keep_sessions is not None or spec.keep_days is not None):
+            most = RUNS_KEPT if spec.keep_sessions is None else spec.keep_sessions
+            oldest_ms = 0 if spec.keep_days is None else self._ledger.now_ms() - spec.keep_days * DAY_MS
+            runs = await self._ledger.runs(job_id, 2 * RUNS_KEPT, held=True)
+            # Only sessions that the job opened, not one that somebody gave it.
+            held = [run for run in runs if not run.is_open and run.session_id == session_of(job, run)]
+            old = [run for at, run in enumerate(held) if at >= most or (run.ended_ms or 0) < oldest_ms]
+            for run in old[-ERASED_AT_ONCE:]:
+                await self._erase(run)
+        await self._ledger.trim(job_id, RUNS_KEPT)
+
+    async def _erase(self, run: Run) -> None:
+        """Keep a session that somebody has continued."""
+        session_id = str(run.session_id)
+        try:
+            journal = await self._log.open(session_id)
+            if journal.state.phase in ("idle", "ended") and journal.state.turn_count <= 1 and not journal.state.queue:
+                await self._sessions.erase(session_id)
+        except (Refused, StoreError) as error:
+            logger.info("job %s: could not erase session %s yet: %s", run.job_id, session_id, error)
+
+
+def opening_of(job: Job, run: Run) -> Opening:
+    spec = job.spec
+    shown = local_time(schedule_of(spec, job.created_ms), run.due_ms)[:16].replace("T", " ")
+    return Opening(
+        project=spec.project,
+        workdir=spec.workdir,
+        agent=spec.agent,
+        title=f"{spec.name} {shown}",
+        model=spec.model,
+        mode=spec.mode,
+        labels=(*spec.labels, f"job:{job.id}"),
+    )

@@ -1,0 +1,137 @@
+"""What every store holds of scheduled jobs: changes under the revision that was read, one row for each due time."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perdure.core.errors import Conflict, Fenced
+from perdure.stores.base import JobRow, RunRow
+from tests.conformance.stores import MakeStore, Owner
+
+
+def job(name: str, revision: int = 1, start_at: int | None = None, body: bytes = b"{}") -> JobRow:
+    return JobRow(name, revision, start_at, body)
+
+
+def run(name: str, run_id: str, due_at: int = 0, **more: Any) -> RunRow:
+    given = {"is_open": True, "session_id": None, "body": b"{}", **more}
+    return RunRow(name, run_id, due_at, **given)
+
+
+class JobsSuite:
+    async def test_a_job_is_kept_with_its_runs(self, owner: Owner) -> None:
+        said = run("j", "one", 10, session_id="s", message=b"go", result=b"done")
+        await owner.store.put_job(job("j", 1, 20, b"first"), owner.generation, expect=None, new=[said])
+        assert await owner.store.load_job("j") == job("j", 1, 20, b"first")
+        assert await owner.store.jobs() == [job("j", 1, 20, b"first")]
+        assert await owner.store.open_runs() == await owner.store.open_runs("j") == [said]
+        assert await owner.store.load_run("j", "one") == said
+        listed = run("j", "one", 10, session_id="s")
+        assert await owner.store.list_runs("j", limit=9) == [listed], "lists leave out what was said"
+        assert await owner.store.load_job("other") is None and await owner.store.load_run("j", "other") is None
+        assert await owner.store.open_runs("other") == []
+
+    async def test_a_change_needs_the_revision_that_it_read_and_else_nothing_is_kept(self, owner: Owner) -> None:
+        store, generation = owner.store, owner.generation
+        await store.put_job(job("j", 1), generation, expect=None, new=[run("j", "one")])
+        late, runs = job("j", 9, 5, b"late"), {"new": [run("j", "two")], "changed": [run("j", "one", is_open=False)]}
+        for expect in (None, 2):
+            with pytest.raises(Conflict):
+                await store.put_job(late, generation, expect=expect, **runs)
+        with pytest.raises(Conflict):
+            await store.put_job(job("other", 2), generation, expect=1)
+        assert await store.jobs() == [job("j", 1)] and await store.open_runs() == [run("j", "one")]
+        await store.put_job(job("j", 2), generation, expect=1, changed=[run("j", "one", is_open=False)])
+        assert await store.open_runs() == [] and (await store.list_runs("j", limit=9))[0].is_open is False
+
+    async def test_of_many_that_claim_the_same_due_time_one_gets_it(self, owner: Owner) -> None:
+        await owner.store.put_job(job("j", 1, 20), owner.generation, expect=None)
+        claims = [
+            owner.store.put_job(job("j", 2, 30, name.encode()), owner.generation, expect=1, new=[run("j", name)])
+            for name in "abcdefgh"
+        ]
+        made = await asyncio.gather(*claims, return_exceptions=True)
+        assert sum(one is None for one in made) == 1
+        assert sum(isinstance(one, Conflict) for one in made) == 7
+        (kept,) = await owner.store.open_runs()
+        found = await owner.store.load_job("j")
+        assert found is not None and found.body == kept.run_id.encode()
+
+    async def test_a_new_run_whose_due_time_has_one_already_changes_nothing(self, owner: Owner) -> None:
+        store, generation = owner.store, owner.generation
+        over = run("j", "one", is_open=False, body=b"over")
+        await store.put_job(job("j", 1), generation, expect=None, new=[over])
+        await store.put_job(job("j", 2), generation, expect=1, new=[run("j", "one", body=b"again"), run("j", "two")])
+        assert await store.load_run("j", "one") == over
+        assert [found.run_id for found in await store.open_runs()] == ["two"]
+
+    async def test_the_soonest_is_due_first_and_what_has_no_next_run_is_not_due(self, owner: Owner) -> None:
+        for name, start_at in (("a", 30), ("b", None), ("c", 10), ("d", 20)):
+            await owner.store.put_job(job(name, 1, start_at), owner.generation, expect=None)
+        assert [found.job_id for found in await owner.store.due_jobs(9)] == ["c", "d", "a"]
+        assert [found.job_id for found in await owner.store.due_jobs(1)] == ["c"]
+
+    async def test_a_job_is_removed_with_its_runs(self, owner: Owner) -> None:
+        for name in "ab":
+            await owner.store.put_job(job(name), owner.generation, expect=None, new=[run(name, "one")])
+        await owner.store.remove_job("a", owner.generation)
+        assert [found.job_id for found in await owner.store.jobs()] == ["b"]
+        assert [found.job_id for found in await owner.store.open_runs()] == ["b"]
+
+    async def test_old_runs_are_forgotten_and_what_is_open_stays(self, owner: Owner) -> None:
+        held = [run("j", f"held{at}", at, is_open=False, session_id="s") for at in range(4)]
+        free = [run("j", f"free{at}", at + 9, is_open=False) for at in range(4)]
+        await owner.store.put_job(job("j"), owner.generation, expect=None, new=[run("j", "open"), *held, *free])
+        assert [each.run_id for each in await owner.store.list_runs("j", limit=9, held=True)] == [
+            *("held3", "held2", "held1", "held0"),
+        ]
+        await owner.store.trim_runs("j", 2, owner.generation)
+        found = await owner.store.list_runs("j", limit=99)
+        assert {each.run_id for each in found} == {"open", "held3", "held2", "free3", "free2"}
+
+    async def test_a_run_forgets_what_was_said_in_a_session_that_is_erased(self, owner: Owner) -> None:
+        await owner.create("s")
+        said: dict[str, Any] = {"detail": b"why", "message": b"go", "result": b"done", "is_open": False}
+        new = [run("j", name, session_id=name, **said) for name in ("s", "t")]
+        await owner.store.put_job(job("j"), owner.generation, expect=None, new=new)
+        await owner.store.erase("s", owner.generation)
+        assert await owner.store.load_run("j", "s") == run("j", "s", is_open=False)
+        assert await owner.store.load_run("j", "t") == new[1]
+
+    async def test_who_no_longer_owns_the_store_changes_no_job(self, owner: Owner, make_store: MakeStore) -> None:
+        await owner.store.put_job(job("j"), owner.generation, expect=None, new=[run("j", "one", is_open=False)])
+        other = make_store()
+        await other.open()
+        await other.claim()
+        with pytest.raises(Fenced):
+            await owner.store.put_job(job("j", 2), owner.generation, expect=1)
+        with pytest.raises(Fenced):
+            await owner.store.remove_job("j", owner.generation)
+        with pytest.raises(Fenced):
+            await owner.store.trim_runs("j", 0, owner.generation)
+        assert await other.jobs() == [job("j")] and len(await other.list_runs("j", limit=9)) == 1
+        await other.close()
+
+    @settings(
+        max_examples=30,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+    )
+    @given(dues=st.lists(st.integers(0, 5), max_size=12), limit=st.integers(1, 5), number=st.integers(0, 10**9))
+    async def test_pages_of_runs_are_all_of_them_newest_first(
+        self, owner: Owner, dues: list[int], limit: int, number: int
+    ) -> None:
+        name = f"j{number}"
+        await owner.store.remove_job(name, owner.generation)
+        new = [run(name, f"r{at}", due) for at, due in enumerate(dues)]
+        await owner.store.put_job(job(name), owner.generation, expect=None, new=new)
+        found: list[RunRow] = []
+        while page := await owner.store.list_runs(
+            name, limit=limit, before=(found[-1].due_at, found[-1].run_id) if found else None
+        ):
+            assert len(page) <= limit
+            found += page
+        assert found == sorted(new, key=lambda one: (one.due_at, one.run_id), reverse=True)
