@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.table import Row
 from tests.conftest import RealAgent, find_agent
-from tests.harness import LiveServer
+from tests.harness import ColdServer, LiveServer
 from tests.model.log import Request
 from tests.model.server import ModelServer, running
 
@@ -78,7 +78,7 @@ def measured(folder: Path, agent: RealAgent, turns: int) -> dict[str, list[Turn]
             f"command = {json.dumps(agent.argv)}\nenv = {{ {shown} }}\n"
             for way, (driver, resume) in WAYS.items()
         )
-        server = LiveServer(folder / "data", config).start()
+        server = ColdServer(folder / "data", config).start()
         try:
             return {way: conversation(server, model, way, workdir, turns) for way in WAYS}
         finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.table import Row
 from tests.conftest import RealAgent, find_agent
-from tests.harness import LiveServer
+from tests.harness import ColdServer
 from tests.model.claude_process import ClaudeProcess, environment
 from tests.model.server import ModelServer, running
 
@@ -44,7 +44,7 @@ class Place:
             f'[agents.warm]\ndriver = "claude-stream"\n{program}'
             f'[agents.resume]\ndriver = "claude-resume"\n{program}'
         )
-        self.server = LiveServer(folder / "data", config)
+        self.server = ColdServer(folder / "data", config)
 
     def __enter__(self) -> "Place":
         self.server.start()

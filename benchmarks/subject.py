@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.figures import memory, spent
 from benchmarks.load import Viewers
 from benchmarks.reference import Outcome, spent_streaming, starts_ns
-from tests.harness import LiveServer
+from tests.harness import ColdServer
 
 HEADERS = ("Authorization: Bearer test-token-of-the-tests",)
 POLL_S = 0.1
@@ -30,7 +30,7 @@ class Subject:
             "[server]\nslots = 0\nproject_slots = 0\n"
             f'[agents.load]\ndriver = "acp"\ncommand = ["{agent}"]\n'
         )  # fmt: skip
-        self.server = LiveServer(folder / "data", config)
+        self.server = ColdServer(folder / "data", config)
 
     def __enter__(self) -> "Subject":
         self.server.start()

@@ -287,6 +287,24 @@ async def test_steps_are_committed_at_once_while_nothing_else_waits(tmp_path: Pa
     await store.close()
 
 
+@pytest.mark.needs("linux")
+async def test_a_group_of_steps_writes_nothing_but_the_write_ahead_log(tmp_path: Path) -> None:
+    def written() -> int:
+        return int(Path("/proc/self/io").read_text().split("wchar: ")[1].split()[0])
+
+    store, owner = await opened(tmp_path / "perdure.db")
+    names = [f"session-{number}" for number in range(20)]
+    for name in names:
+        await owner.create(name)
+        # So that each has pages of its own.
+        await owner.append(name, *[delta("word ")] * 500)
+    wal = tmp_path / "perdure.db-wal"
+    size, before = wal.stat().st_size, written()
+    assert all(isinstance(kept, Kept) for kept in await store.append_all([word(owner, name)[0] for name in names]))
+    assert 20 * 4096 < wal.stat().st_size - size <= written() - before < 1.2 * (wal.stat().st_size - size)
+    await store.close()
+
+
 async def test_a_commit_that_waits_for_the_disk_is_never_made_by_the_event_loop(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "perdure.db", durability="full")
     await store.open()

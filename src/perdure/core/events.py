@@ -6,6 +6,7 @@ An event's JSON is made once and is the same in the store, on the wire and in a 
 A stored event is a fact for ever: fields are added with defaults, never renamed or removed.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -433,19 +434,19 @@ AnyEvent = (
 DELTA_TYPES = ("assistant_text", "assistant_thinking")
 """The types whose neighbours of one block may be joined: before they get a number, and by compaction."""
 
-_TYPES: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyEvent)}
+TYPES: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyEvent)}
+"""The names of all kinds of events on the wire."""
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 def type_of(event: Event) -> str:
     """The event's name on the wire."""
-    return _TYPES[type(event)]
+    return TYPES[type(event)]
 
 
-def encode(event: Event) -> bytes:
-    """The event's JSON without its `seq`: what is stored."""
-    return _encoder.encode(event)
+encode: Callable[[Event], bytes] = _encoder.encode
+"""The event's JSON without its `seq`: what is stored."""
 
 
 def decode(body: bytes) -> AnyEvent:

@@ -60,7 +60,10 @@ class RecordedView(TurnView):
         return super().size + self._told_bytes
 
     def fold(self, event: ev.Event) -> None:
-        TurnView.fold(self, event)
+        if type(event) is ev.AssistantText and event.turn == self.turn:
+            self._text("text", event.block, event.delta)  # most events are such
+        else:
+            TurnView.fold(self, event)
         told = self._told
         if told is None or event.turn != self.turn:
             return

@@ -35,9 +35,8 @@ LIVE_OLD_TOOLS = 100
 """Of the tools that would be dropped, the newest that still run are kept."""
 LIVE_PROMPTS = 1_000
 """Prompts that wait at the same time. Beyond it, an answer to the oldest is shown without what was asked."""
-SNAPSHOT_TURNS = 100
 PAGE_TURNS = 50
-"""A session is shown with so many of its newest turns, unless more or fewer are asked for."""
+"""A session, in a snapshot too, is shown with so many of its newest turns, unless more or fewer are asked for."""
 
 CURSOR_MAX_DIGITS = 15
 

@@ -108,7 +108,7 @@ Order = StartSession | SendPrompt | CancelTurn | AnswerPrompt | SetConfig | Clos
 Observation = Event | SessionOpened | ResumeRefused | StartFailed | PromptWithdrawn | TurnBegun | TurnFinished | Noise
 
 
-class Step(NamedTuple):
+class Step(Struct, frozen=True, gc=False):
     """What one order or a batch of lines led to."""
 
     observations: list[Observation]

@@ -13,23 +13,21 @@ class LineFramer:
 
     def __init__(self, position: int = 0, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self.consumed = position
+        self.position = position
+        """Where the next chunk must come from."""
         self.overlong = 0
         self._max = max_line_bytes
         self._begun = bytearray()
         self._dropped = 0
 
     @property
-    def position(self) -> int:
-        """Where the next chunk must come from."""
-        return self.consumed + len(self._begun) + self._dropped
-
-    @property
-    def skipping(self) -> bool:
-        """Inside a line that is too long to be kept."""
-        return self._dropped > 0
+    def freeable(self) -> int:
+        """Where reading may begin anew. A line that is too long to be kept need not be there: it stays too long."""
+        return self.consumed + self._dropped
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes, without their newline."""
+        self.position += len(chunk)
         first = chunk.find(b"\n")
         if first < 0:
             self._hold(chunk)

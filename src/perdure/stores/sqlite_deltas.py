@@ -62,9 +62,10 @@ def _is_plain(step: Append, head: CachedHead) -> bool:
         return False
     if step.state or step.listed or step.receipt or step.claim or step.expect_last is not None or step.hidden:
         return False
-    if step.turns or step.phrases or step.given or step.records:
-        return False
-    return not any(draft.decisive for draft in step.events)
+    for draft in step.events:
+        if draft.decisive:
+            return False
+    return not (step.turns or step.phrases or step.given or step.records)
 
 
 def _rows(known: Known, steps: Sequence[Append], position: int) -> list[Row]:

@@ -108,7 +108,10 @@ def _statement(table: Table, count: int) -> str:
     return f"{table.begin} VALUES {','.join([row] * count)} {table.end}"
 
 
-EVENTS = Table("INSERT INTO events (position, session_key, seq, type, turn, decisive, body, output_offset)", 8)
+# A failure ends the transaction anyway. With the default, ABORT, SQLite copies each page it touches to a file first.
+EVENTS = Table(
+    "INSERT OR ROLLBACK INTO events (position, session_key, seq, type, turn, decisive, body, output_offset)", 8
+)
 _TURNS = Table(
     "INSERT INTO turns (session_key, turn, visible, public)",
     4,

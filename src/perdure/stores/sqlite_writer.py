@@ -52,6 +52,8 @@ AVOID_S = 1.0
 LOCK_TIMEOUT_S = 5.0
 """How long another server on the same file may hold the lock."""
 
+NOT_OPEN = "the store is not open"
+
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
 Step = tuple[Append | Sequence[Append], "asyncio.Future[Any]"]
@@ -126,7 +128,8 @@ class Writer:
 
     def append_now(self, steps: Sequence[Append]) -> list[Kept | Exception] | None:
         """Commit these steps at once, or None: then nothing was done, and they are for `append_all`."""
-        self._open_loop()
+        if self._closed:
+            raise StoreError(NOT_OPEN)
         is_busy = self._steps or self._errands or self._gathered or self._syncs
         if self._connection is None or is_busy or len(steps) > NOW_MAX_STEPS:
             return None
@@ -183,7 +186,7 @@ class Writer:
 
     def _open_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._closed:
-            raise StoreError("the store is not open")
+            raise StoreError(NOT_OPEN)
         return self._loop
 
     # In the thread, or, for `append_now`, on the loop -----------------------------------------------------------------
@@ -348,13 +351,11 @@ def _waits() -> int:
     return resource.getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
-def _body_bytes(step: Append) -> int:
-    return sum([len(draft.body) for draft in step.events])
-
-
 def _size(step: Append) -> int:
     """How many bytes a step takes until it is written, about."""
-    size = STEP_BYTES + _body_bytes(step)
+    size = STEP_BYTES
+    for draft in step.events:
+        size += len(draft.body)
     if step.checkpoint is not None:
         size += len(step.checkpoint.driver_state)
         for line in step.checkpoint.pending_input:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.core.view import PAGE_TURNS, SNAPSHOT_TURNS
+from perdure.core.view import PAGE_TURNS
 from perdure.surfaces.http.shapes import Session
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
@@ -55,9 +55,9 @@ def test_a_long_session_is_shown_with_its_newest_turns_and_the_others_follow(ser
     assert list(chain.from_iterable(reversed(found))) == list(range(1, TURNS + 1))
     with server.watch("long") as viewer:
         shown = next(viewer.frames())[2]["session"]
-    assert (len(shown["turns"]), shown["next_cursor"]) == (SNAPSHOT_TURNS, str(TURNS - SNAPSHOT_TURNS + 1))
-    older = server.get(f"/api/sessions/long?cursor={shown['next_cursor']}")
-    assert numbers(older) == list(range(1, TURNS - SNAPSHOT_TURNS + 1))
+    assert (len(shown["turns"]), shown["next_cursor"]) == (PAGE_TURNS, str(TURNS - PAGE_TURNS + 1))
+    older = server.get(f"/api/sessions/long?limit={TURNS}&cursor={shown['next_cursor']}")
+    assert numbers(older) == list(range(1, TURNS - PAGE_TURNS + 1))
     assert older["next_cursor"] is None
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from perdure.core.events import Title
+from perdure.core.events import AssistantText, AssistantThinking, Title
 from perdure.drivers import jsonrpc
 from perdure.drivers.acp import state as memory
 from perdure.drivers.acp.asking import Asking
@@ -18,7 +18,7 @@ from perdure.drivers.acp.choosing import METHODS, Choosing
 from perdure.drivers.acp.opening import SETTLE_METHOD, Opening
 from perdure.drivers.acp.outbox import Outbox
 from perdure.drivers.acp.state import State
-from perdure.drivers.acp.turns import Chunk, Turns
+from perdure.drivers.acp.turns import THOUGHT, Chunk, Turns
 from perdure.drivers.base import (
     AnswerPrompt,
     CancelTurn,
@@ -33,7 +33,7 @@ from perdure.drivers.outbox import RAW_MAX_CHARS, TOO_MUCH
 
 EARLY_UPDATES_MAX_BYTES = 1024 * 1024
 
-_CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
+_CHUNKS = ("agent_message_chunk", THOUGHT)
 _CONTENT = (*_CHUNKS, "user_message_chunk", "tool_call", "tool_call_update", "plan")
 """Updates that belong to a turn: with no prompt in flight they are a replay, or leftovers of an older turn."""
 
@@ -148,7 +148,16 @@ class AcpConversation:
 
     def receive(self, lines: Sequence[bytes]) -> Step:
         for line in lines:
-            if self._said_plainly(line):
+            if (piece := self._plain_piece(line)) is not None:
+                running, thinking, text = self._state.running, piece.kind == THOUGHT, piece.content.text
+                assert running is not None
+                if self._turns.go_on(running, piece.kind, piece.message_id, text):
+                    self._dumped = None
+                if len(lines) == 1:
+                    # Mostly so, and nothing is to be joined.
+                    kind = AssistantThinking if thinking else AssistantText
+                    return Step([kind(turn=running.turn, block=running.block, delta=text)], [])
+                self._out.say(thinking, running.turn, running.block, text)
                 continue
             self._dumped = None
             frame = jsonrpc.decode(line)
@@ -169,23 +178,19 @@ class AcpConversation:
                 )
         return self._out.step()
 
-    def _said_plainly(self, line: bytes) -> bool:
-        """Whether it was a piece of text for the turn that runs, and nothing more. All else is read with care."""
+    def _plain_piece(self, line: bytes) -> _Said | None:
+        """The line, if it is a piece of text for the turn that runs, and nothing more. All else is read with care."""
         state = self._state
         if state.running is None or state.phase != "open" or len(line) > PLAIN_MAX_BYTES:
-            return False
+            return None
         try:
             plain = _plain.decode(line)
         except (ValueError, RecursionError):
-            return False
+            return None
         update = plain.params.update
         if plain.params.session_id != state.session_id or plain.id is not UNSET or update.meta is not UNSET:
-            return False
-        if not update.content.text:
-            return False
-        if self._turns.said_plainly(state.running, update.kind, update.message_id, update.content.text):
-            self._dumped = None
-        return True
+            return None
+        return update if update.content.text else None
 
     def _replied(self, frame: jsonrpc.Frame) -> None:
         sent = self._state.sent.pop(frame.id, None) if isinstance(frame.id, int) else None

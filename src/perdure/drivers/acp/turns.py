@@ -23,6 +23,7 @@ STALE_TOOLS_MAX = 256
 FORGET_CANCELLED = ("gemini-cli",)
 """Agents whose own session drops a message whose turn was cancelled, with what was answered to it."""
 
+THOUGHT = "agent_thought_chunk"
 WARNING = "Warning: "
 
 _STOP_REASONS: dict[str, StopReason] = {
@@ -176,11 +177,12 @@ class Turns:
         meta = jsonrpc.value(chunk.meta) if chunk.meta else None
         parent = tools.parent_of(meta)
         if parent is not None:
-            if text and chunk.kind != "agent_thought_chunk":
+            if text and chunk.kind != THOUGHT:
                 for event in tools.report(running, parent, chunk.message_id, text):
                     self._out.emit(event)
         elif text:
-            self.said_plainly(running, chunk.kind, chunk.message_id, text)
+            self.go_on(running, chunk.kind, chunk.message_id, text)
+            self._out.say(chunk.kind == THOUGHT, running.turn, running.block, text)
         elif (shown := content.block_image(jsonrpc.value(chunk.content), running.turn)) is not None:
             # What is said after a picture is something new.
             running.block_kind, running.warned_only = "image", False
@@ -189,15 +191,14 @@ class Turns:
             # qwen ends with an empty piece that carries the turn's usage.
             self._use(running, content.token_figures(meta.get("usage") if isinstance(meta, dict) else None))
 
-    def said_plainly(self, running: Running, kind: str, message_id: str | int | None, text: str) -> bool:
-        """A piece of text or of thought with nothing beside it; whether that changes what is remembered."""
+    def go_on(self, running: Running, kind: str, message_id: str | int | None, text: str) -> bool:
+        """Find the block that a piece of text or of thought belongs to; whether that changes what is remembered."""
         is_new = kind != running.block_kind or message_id != running.block_message
         if is_new:
             running.block += 1
             running.block_kind, running.block_message = kind, message_id
         if running.warned_only and not text.startswith(WARNING):
             running.warned_only, is_new = False, True
-        self._out.say(kind == "agent_thought_chunk", running.turn, running.block, text)
         return is_new
 
     def tool(self, kind: str, update: dict[str, Any]) -> None:

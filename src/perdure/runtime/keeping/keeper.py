@@ -16,7 +16,8 @@ spawned the agent dies.
   line must never reach the agent.
 - `lock` comes open and locked from the server, so there is no moment at which a starting keeper looks dead.
 - `sock` is presence. Upward go single bytes ("o" there is output, "x" it is over), which may be lost: facts are in
-  the files. No second one follows while one is unread. Downward goes one JSON object per line: feed, ack, end, limits.
+  the files. No second one follows while one is unread, and no "o" at all to a server that sees `out` grow by other
+  means. Downward goes one JSON object per line: feed, ack, end, limits, hints.
 - exit.json is written last, in one rename. Without it and without the lock, the keeper was killed.
 """
 
@@ -123,9 +124,8 @@ class Spool:
             return
         punch = getattr(LIBC, "fallocate64", None) or LIBC.fallocate
         # The result is not looked at: a file system that can't punch only costs disk until the folder goes.
-        punch(
-            self.fd, FALLOC_KEEP_SIZE_AND_PUNCH_HOLE, ctypes.c_int64(self._punched), ctypes.c_int64(end - self._punched)
-        )
+        begin, length = ctypes.c_int64(self._punched), ctypes.c_int64(end - self._punched)
+        punch(self.fd, FALLOC_KEEP_SIZE_AND_PUNCH_HOLE, begin, length)
         self._punched = end
 
     def _flush(self) -> None:
@@ -136,8 +136,7 @@ class Spool:
                 # No room (or no quota, or a sick disk): keep the bytes, read no more, and try again.
                 self.retry_at = time.monotonic() + DISK_RETRY_S
                 return
-            self.size += written
-            self.held = self.held[written:]
+            self.size, self.held = self.size + written, self.held[written:]
         if self.size >= self._check_at_size:
             self._check_disk()
 
@@ -367,7 +366,7 @@ def parse_command(line: bytes) -> dict[str, float] | None:
     """One line from the server, its objects `end` and `limits` laid open; None if it makes no sense."""
     try:
         command = json.loads(line)
-        found = {name: float(command[name]) for name in ("ack", "feed") if name in command}
+        found = {name: float(command[name]) for name in ("ack", "feed", "hints") if name in command}
         for group in ("end", "limits"):
             found |= {name: float(value) for name, value in command.get(group, {}).items()}
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
@@ -415,6 +414,7 @@ class Keeper:
         self._status: int | None = None
         self._listener = listener
         self._peers: dict[int, tuple[socket.socket, bytearray]] = {}
+        self._hinted: set[int] = set()  # those that want to hear that there is output
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], object]] = {}
         self._told_size = 0
@@ -425,12 +425,11 @@ class Keeper:
 
     def run(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
         try:
-            pid, stdin, self._stdout, self._stderr = spawn(
-                argv, env | {MARK: self._tree.launch_id}, cwd, self._tree.group
-            )
+            started = spawn(argv, env | {MARK: self._tree.launch_id}, cwd, self._tree.group)
         except OSError as failure:
             self._finish("spawn_failed", f"{failure.strerror}: {failure.filename or argv[0]}")
             return
+        pid, stdin, self._stdout, self._stderr = started
         self._tree.leader = pid
         self._feed = Feed(stdin)
         self._feed.look()
@@ -472,7 +471,8 @@ class Keeper:
             if len(ready) != 1 or ready[0][0] != self._stdout or wait_ms == 1 or not self._spool.may_read():
                 break
             # Mostly so: the agent has written something, there is time left, and nothing else is to be done.
-            self._tell(b"o")
+            if self._hinted:
+                self._tell(b"o")
         now = time.monotonic()
         if self._spool.retry_at is not None and now >= self._spool.retry_at:
             self._spool.retry()
@@ -488,10 +488,8 @@ class Keeper:
         if self._ladder is not None:
             deadlines.append(self._ladder.deadline)
         elif not self._peers:
-            deadlines += [
-                self._absent_since + self._orphan_max_s,
-                max(self._absent_since, self._last_output) + self._orphan_quiet_s,
-            ]
+            deadlines.append(self._absent_since + self._orphan_max_s)
+            deadlines.append(max(self._absent_since, self._last_output) + self._orphan_quiet_s)
         return min(deadlines)
 
     def _want(self, fd: int, handler: Callable[[], object], wanted: bool = True, mask: int = select.POLLIN) -> None:
@@ -546,6 +544,7 @@ class Keeper:
         peer.setblocking(False)
         fd = peer.fileno()
         self._peers[fd] = (peer, bytearray())
+        self._hinted.add(fd)
         self._want(fd, lambda: self._listen(fd))
         self._told_size = -1  # it may have missed something before it was accepted
 
@@ -564,32 +563,36 @@ class Keeper:
             if command is None:
                 data = b""  # not one of ours: hang up on it, never break because of it
                 break
-            self._obey(command)
+            self._obey(fd, command)
         if not data or len(buffer) > MAX_COMMAND_BYTES:
             self._drop(fd)
 
-    def _obey(self, command: dict[str, float]) -> None:
+    def _obey(self, fd: int, command: dict[str, float]) -> None:
         if "ack" in command:
             self._spool.acknowledge(int(command["ack"]))
         self._orphan_quiet_s = command.get("orphan_quiet_s", self._orphan_quiet_s)
         self._orphan_max_s = command.get("orphan_max_s", self._orphan_max_s)
         if "feed" in command:
             self._look()
+        if "hints" in command:
+            (self._hinted.add if command["hints"] else self._hinted.discard)(fd)
+            self._told_size = -1  # it may not have seen the last
         if "eof_grace_s" in command and "term_grace_s" in command:
             self._end("ended", command["eof_grace_s"], command["term_grace_s"])
 
     def _drop(self, fd: int) -> None:
         self._want(fd, self._accept, False)
         self._peers.pop(fd)[0].close()
+        self._hinted.discard(fd)
         self._absent_since = time.monotonic()  # it counts from when there is nobody
 
     def _tell(self, byte: bytes) -> None:
         self._told_size = self._spool.size
-        for fd, (peer, _) in self._peers.items():
+        for fd in self._hinted if byte == b"o" else self._peers:
             if byte != b"o" or not unread(fd):
                 # Its buffer may be full of the same news; or it is gone, and what it said last is still to be read.
                 with contextlib.suppress(OSError):
-                    peer.send(byte)
+                    self._peers[fd][0].send(byte)
 
     # The end -------------------------------------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ class Launch:
 
     def __init__(self, folder: Path, keeper: "subprocess.Popen[bytes] | None" = None) -> None:
         self.folder = folder
+        self._path = str(folder)
         self.launch_id = folder.name
         self.keeper = keeper
         self._out: int | None = None
@@ -111,6 +112,9 @@ class Launch:
         self._unwatch: Callable[[socket.socket], object] = _nothing
         self._on_output: Callable[[], object] = _nothing
         self._on_closed: Callable[[], object] = _nothing
+        self._hints: Hints | None = None
+        self._followed: tuple[Hints, int, Callable[[], object]] | None = None
+        """What says that `out` has grown, if its keeper does not: hints, watch, call."""
         self._unsent: dict[str, Any] = {}
         self._acknowledged = 0
         self._ack_step = ACK_STEP_BYTES
@@ -253,7 +257,9 @@ class Launch:
             await asyncio.sleep(LOOK_AGAIN_S)
         if self._connection is not None:
             self._unwatch(connection)
+            self._unfollow()
         self._connection, self._on_output, self._on_closed = connection, on_output, on_closed
+        self._hints = hints
         if hints is not None:
             hints.add(connection, self._hinted)
             self._unwatch = hints.remove
@@ -261,7 +267,7 @@ class Launch:
             loop.add_reader(connection, self._hinted)
             self._unwatch = loop.remove_reader
         # What was written before there was a connection is looked for now, not at the keeper's next look.
-        self._send(feed=True)
+        self._send(feed=True, hints=True)
         loop.call_soon(on_output)
 
     def _try_connect(self) -> socket.socket | None:
@@ -289,11 +295,27 @@ class Launch:
         if data:
             if self._unsent:
                 self._send()
+            if self._followed is None and self._hints is not None:
+                self._follow(self._hints)
             self._on_output()
         else:
             on_closed = self._on_closed
             self.disconnect()
             on_closed()
+
+    def _follow(self, hints: Hints) -> None:
+        """It talks: from now on the system says when `out` grows, and the keeper need not."""
+        with contextlib.suppress(LaunchDamaged):  # whoever reads it meets that too
+            watch = hints.follow(self._open_out(), self._on_output)
+            if watch is not None:
+                self._followed = (hints, watch, self._on_output)
+                self._send(hints=False)
+
+    def _unfollow(self) -> None:
+        if self._followed is not None:
+            hints, watch, call = self._followed
+            hints.unfollow(watch, call)
+            self._followed = None
 
     def _send(self, **command: Any) -> None:
         """Without a connection, or with a keeper that does not read, it waits: the newest of each kind."""
@@ -310,6 +332,7 @@ class Launch:
     def disconnect(self) -> None:
         """Nobody is called any more, until it is connected to again."""
         self._on_output = self._on_closed = _nothing
+        self._unfollow()
         if self._connection is not None:
             self._unwatch(self._connection)
             self._connection.close()
@@ -350,7 +373,7 @@ class Launch:
         to `position`."""
         for name, read in (("in", 0), ("out", position)):
             try:
-                found = os.stat(self.folder / name)
+                found = os.stat(f"{self._path}/{name}")  # once a second for each launch
             except OSError:
                 found = None
             if found is None or not stat.S_ISREG(found.st_mode):
@@ -386,6 +409,8 @@ class Launch:
         if position - self._acknowledged >= self._ack_step or (force and position > self._acknowledged):
             self._acknowledged = position
             self._send(ack=position)
+        elif self._unsent:
+            self._send()
 
     def stderr_tail(self, max_bytes: int = 4096) -> str:
         try:

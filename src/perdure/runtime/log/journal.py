@@ -22,7 +22,7 @@ from perdure.core import state as st
 from perdure.core.decision import Decision
 from perdure.core.errors import NOTHING_KEPT, Conflict, NotOwner, Refused, StoreError
 from perdure.core.turn_record import RecordedView
-from perdure.core.view import SNAPSHOT_TURNS, TurnView, snapshot
+from perdure.core.view import PAGE_TURNS, TurnView, snapshot
 from perdure.runtime.log.frames import TAIL_BYTES, Tail
 from perdure.runtime.log.quarantine import restored
 from perdure.runtime.log.reading import batches
@@ -46,6 +46,11 @@ CATCH_UP_EVENTS = 4_096
 DECISIVE_KEPT = 128
 DECISIVE_BYTES = 128 * 1024
 """How much is kept ready for the runner. What came before is read from the store."""
+
+NOTE_STEP_BYTES = 2_048
+"""How much may be added before that is noted: to count it costs more than to keep it."""
+
+NO_FRAMES = (-1, -1, None)
 
 _json = msgspec.json.Encoder()
 
@@ -91,11 +96,16 @@ class Journal:
         self._stale = False
         """An append failed in a way that does not say whether it was kept."""
         self._tail = Tail()
+        self.newest_frames: tuple[int, int, bytes | None] = NO_FRAMES
+        """What `frames_after` answered last: after which position, up to which, and the frames. Most viewers are at the
+        same place, and take it from here."""
         self._decisive: deque[tuple[int, ev.Event, int]] = deque()
         self._decisive_bytes = 0
         self._decisive_after = self.last_seq
         """All decisive events after this position are in `_decisive`."""
         self._is_publishing = False
+        self._unnoted = NOTE_STEP_BYTES
+        """How many bytes were added since the log was told how much is kept here."""
         self.huge_seq = 0
         """The last event that is too large to be read again for each viewer: those before it get a snapshot."""
         self._snapshot: tuple[int, bytes] | None = None
@@ -120,7 +130,7 @@ class Journal:
     @property
     def takes_deltas(self) -> bool:
         """Whether they can be kept at once: nobody else writes, and this node owns what it knows to be complete."""
-        return not self._writers and not self._stale and self.is_ours
+        return not self._writers and not self._stale and self.owner is not None and self.owner == self.log.node
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
@@ -257,15 +267,17 @@ class Journal:
     def delta_step(self, deltas: Sequence[Any], checkpoint: Checkpoint, at: str) -> Append:
         """The step that keeps these, with how far the launch has come; without any, only that."""
         session_id = self.state.id
+        drafts = []
         for event in deltas:
             event.at = at
             event.session_id = session_id
+            drafts.append(Draft(ev.TYPES[type(event)], event.turn, ev.encode(event), False))
         return Append(
             session_id=session_id,
             generation=self.log.generation,
             expect=self.decided_seq,
             token=self.token,
-            events=[Draft(ev.type_of(event), event.turn, ev.encode(event), False) for event in deltas],
+            events=drafts,
             checkpoint=checkpoint,
         )
 
@@ -348,6 +360,7 @@ class Journal:
         decided = self.decided_seq
         for seq, event, draft in zip(seqs, events, kept, strict=True):
             size = len(draft.body)
+            self._unnoted += size
             if size < TAIL_BYTES and not joined:
                 self._tail.add(seq, self.log.event_frame(seq, draft.type, draft.body))
             else:
@@ -367,7 +380,8 @@ class Journal:
         self._is_publishing = True
         self._wake_all(decisive=self.decided_seq != decided, wrote=wrote)
         self._is_publishing = False
-        self._note_size()
+        if self._unnoted >= NOTE_STEP_BYTES or self.decided_seq != decided:
+            self._note_size()
 
     def _follow(self, seq: int, event: ev.Event, size: int) -> None:
         """A decisive event, which may also begin another view."""
@@ -454,6 +468,7 @@ class Journal:
     def drop_frames(self) -> None:
         """Whoever wants these reads them."""
         self._tail.clear()
+        self.newest_frames = NO_FRAMES
         self._snapshot = None
         self._decisive.clear()
         self._decisive_bytes, self._decisive_after = 0, self.last_seq
@@ -482,6 +497,7 @@ class Journal:
     def frames_after(self, position: int) -> bytes | None:
         """Everything after `position` as one piece shared by all who are there; None if the tail no longer has it."""
         joined = self._tail.after(position, self.last_seq)
+        self.newest_frames = (position, self.last_seq, joined)
         if not self._is_publishing:
             self._note_size()
         return joined
@@ -498,6 +514,7 @@ class Journal:
 
     def _note_size(self) -> None:
         """How much is kept for viewers; not of a journal that was let go of, and that only its holders keep."""
+        self._unnoted = 0
         if self.log.journals.get(self.state.id) is self:
             snapshot_bytes = len(self._snapshot[1]) if self._snapshot is not None else 0
             kept = self._tail.size + self.view.size + self._decisive_bytes + snapshot_bytes
@@ -506,7 +523,7 @@ class Journal:
     async def snapshot_frame(self) -> tuple[int, bytes]:
         """(seq, frame): everything that a viewer needs to begin. Made once per position."""
         if self._snapshot is None or self._snapshot[0] != self.last_seq:
-            rows = await self.log.store.read_turns(self.state.id, last=SNAPSHOT_TURNS)
+            rows = await self.log.store.read_turns(self.state.id, last=PAGE_TURNS)
             view: TurnView = self.view
             seq = self.last_seq
             if self.state.turn is None and rows:
@@ -514,7 +531,7 @@ class Journal:
                 view = await self.log.view_of(self.state.id, rows[-1].turn, seq)
             if seq != self.last_seq:
                 return await self.snapshot_frame()
-            turns, older = turns_page(self.state, rows, SNAPSHOT_TURNS)
+            turns, older = turns_page(self.state, rows, PAGE_TURNS)
             now = self.log.stamp()
             body = _json.encode(snapshot(self.state, view, seq, turns, now, self.happened_at, next_cursor=older))
             self._snapshot = (seq, self.log.frame(seq, "snapshot", body))

@@ -57,7 +57,8 @@ class Attachment:
         self._overlong = 0
         self.shared = shared
         self.input = sent or (shared.input if shared is not None else Input())
-        self._stored = offset
+        self.checkpointed = offset
+        """What was freeable when the last checkpoint was made."""
         self.stored = offset
         """Up to where everything is in the store."""
 
@@ -152,13 +153,12 @@ class Attachment:
 
     @property
     def freeable(self) -> int:
-        """Where reading may begin anew. A line that is too long to be kept need not be there: it stays too long."""
-        return self._framer.position if self._framer.skipping else self._framer.consumed
+        return self._framer.freeable
 
     @property
     def unstored_bytes(self) -> int:
         """Output that was read and led to nothing since the last checkpoint; the keeper still holds it."""
-        return self.freeable - self._stored
+        return self.freeable - self.checkpointed
 
     def delivered(self, state: Session, in_fed: int | None) -> bool:
         """Whether the running turn's prompt may have reached the agent, whose stdin took `in_fed` bytes. Unsure means
@@ -197,7 +197,7 @@ class Attachment:
         """What to store with a step that wants `lines` written. Whoever has lines holds the input's lock, and takes
         them off its total again if the step was not stored."""
         self.input.total += len(lines)
-        self._stored = self.freeable
+        self.checkpointed = self._framer.freeable
         return Checkpoint(
             launch_id=self.launch_id,
             session_id=self.session_id,

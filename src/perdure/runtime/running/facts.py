@@ -38,6 +38,7 @@ class Facts:
         self.projects = projects
         self.config = config
         self.settings: ServerSettings = config.server
+        self._limits = merged(config.limits)
         self.has_slots = bool(config.slots or config.server.project_slots)
         self.slot_of_queue: Callable[[Session], WaitsFor | None] = lambda state: None
         """What the next queued message of a session would wait for."""
@@ -75,6 +76,8 @@ class Facts:
         )
 
     def limits(self, project: str | None, session: dict[str, object]) -> Limits:
+        if project is None and not session:
+            return self._limits
         return merged(self.config.limits, self.projects.limits(project), session)
 
     # For a launch ------------------------------------------------------------------------------------------------

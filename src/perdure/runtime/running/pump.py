@@ -11,7 +11,7 @@ own thread, and until it is done the pump reads nothing and ignores the keepers'
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -124,31 +124,25 @@ class Pump:
     def _tick(self) -> None:
         self._timer, self._is_busy = None, True
         self._ticked_s = time.monotonic()
-        steps: list[tuple[Batch, Append]] = []
+        batches: list[Batch] = []
+        steps: list[Append] = []
         try:
             self.hints.look()
             ready, self._ready = self._ready, {}
             self._counted += len(ready)
             if self._ticked_s - self._counted_s >= RATE_OVER_S:
                 self._pace()
-            steps = self._steps([batch for source in ready if (batch := self._collect(source)) is not None])
-            if self._commit_now(steps):
-                steps = []
+            batches, steps = self._steps(ready)
+            if not steps or self._commit_now(batches, steps):
+                batches = []
         finally:
-            if not steps:
+            if not batches:
                 self._go_on()
-        if steps:
+        if batches:
             # On the store's own thread. Nothing more is read meanwhile.
             self.hints.rest()
-            self._in_flight = {batch.source for batch, _ in steps}
-            self._committing = asyncio.create_task(self._commit(steps), name="pump")
-
-    def _collect(self, source: Source) -> Batch | None:
-        try:
-            return source.collect()
-        except Exception as error:  # noqa: BLE001  _fail reports it to its source
-            self._fail(source, error)
-            return None
+            self._in_flight = {batch.source for batch in batches}
+            self._committing = asyncio.create_task(self._commit(batches, steps), name="pump")
 
     def _go_on(self) -> None:
         if self._is_stopped:
@@ -166,51 +160,56 @@ class Pump:
 
     # Storing and showing -------------------------------------------------------------------------------------------
 
-    def _commit_now(self, steps: Sequence[tuple[Batch, Append]]) -> bool:
+    def _commit_now(self, batches: Sequence[Batch], steps: Sequence[Append]) -> bool:
         """Nothing awaits from here to the end, so nobody can write to these sessions in between."""
         outcomes: Sequence[Kept | Exception] | None
         try:
-            outcomes = self._log.store.append_now([step for _, step in steps]) if steps else []
+            outcomes = self._log.store.append_now(steps)
         except Exception as error:  # noqa: BLE001  each source gets it
             outcomes = [error] * len(steps)
         if outcomes is not None:
-            self._settle(steps, outcomes)
+            self._settle(batches, steps, outcomes)
         return outcomes is not None
 
-    async def _commit(self, steps: Sequence[tuple[Batch, Append]]) -> None:
-        free: list[tuple[Batch, Append]] = []
+    async def _commit(self, batches: Sequence[Batch], steps: Sequence[Append]) -> None:
+        free: list[Batch] = []
+        free_steps: list[Append] = []
         try:
-            for batch, step in steps:
+            for batch, step in zip(batches, steps, strict=True):
                 if batch.source.journal.is_writing:
                     batch.source.rejected(batch, Conflict("somebody else writes to the session"))
                 else:
                     # At once, as nobody else is there.
                     await batch.source.journal.acquire()
-                    free.append((batch, step))
+                    free.append(batch)
+                    free_steps.append(step)
             outcomes: Sequence[Kept | Exception]
             try:
-                outcomes = await self._log.store.append_all([step for _, step in free])
+                outcomes = await self._log.store.append_all(free_steps)
             except Exception as error:  # noqa: BLE001  each source gets it
                 outcomes = [error] * len(free)
-            self._settle(free, outcomes)
+            self._settle(free, free_steps, outcomes)
         finally:
-            for batch, _ in free:
+            for batch in free:
                 batch.source.journal.release()
             self._in_flight, self._committing = set(), None
             self._go_on()
 
-    def _steps(self, batches: Sequence[Batch]) -> list[tuple[Batch, Append]]:
+    def _steps(self, sources: Iterable[Source]) -> tuple[list[Batch], list[Append]]:
+        """What they have to store, and the steps that do it."""
         now = self._log.stamp()
-        steps = []
-        for batch in batches:
+        batches, steps = [], []
+        for source in sources:
             try:
-                steps.append((batch, batch.source.journal.delta_step(batch.deltas, batch.checkpoint, now)))
+                if (batch := source.collect()) is not None:
+                    steps.append(source.journal.delta_step(batch.deltas, batch.checkpoint, now))
+                    batches.append(batch)
             except Exception as error:  # noqa: BLE001  _fail reports it to its source
-                self._fail(batch.source, error)
-        return steps
+                self._fail(source, error)
+        return batches, steps
 
-    def _settle(self, steps: Sequence[tuple[Batch, Append]], outcomes: Sequence[Kept | Exception]) -> None:
-        for (batch, step), outcome in zip(steps, outcomes, strict=True):
+    def _settle(self, batches: Sequence[Batch], steps: Sequence[Append], outcomes: Sequence[Kept | Exception]) -> None:
+        for batch, step, outcome in zip(batches, steps, outcomes, strict=True):
             journal = batch.source.journal
             try:
                 if isinstance(outcome, Exception):

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from perdure.core import commands as cmd
@@ -104,7 +105,12 @@ class Runner:
         attachment, journal = self.attachment, self.journal
         is_free = self._is_waiting and not (self._wakeup.is_set() or self.stopping)
         # An order that was not performed yet goes first: it must not look delivered.
-        if attachment is None or not is_free or not journal.takes_deltas or self.position < journal.decided_seq:
+        if (
+            attachment is None
+            or not is_free
+            or not journal.takes_deltas
+            or attachment.performed_seq < journal.decided_seq
+        ):
             self._wakeup.set()
             return None
         try:
@@ -120,7 +126,7 @@ class Runner:
             self._received = (observations, lines)
             self._wakeup.set()
             return None
-        return Batch(self, observations, attachment.checkpoint([]), attachment.freeable, more)
+        return Batch(self, observations, attachment.checkpoint([]), attachment.checkpointed, more)
 
     def read_on(self) -> None:
         """Its agent may have said something."""
@@ -130,8 +136,10 @@ class Runner:
         attachment = self.attachment
         assert attachment is not None and attachment.launch is not None
         self._mending.faults = 0
-        self._note_stored(attachment, batch.freeable, batch.deltas)
-        attachment.launch.acknowledge(attachment.acknowledgeable)
+        attachment.stored = batch.freeable
+        if any(map(is_sign_of_life, batch.deltas)):
+            self.heard_s = self.journal.last_event_s
+        attachment.launch.acknowledge(batch.freeable if attachment.shared is None else attachment.acknowledgeable)
 
     def rejected(self, batch: Batch, error: Exception) -> None:
         if isinstance(error, Conflict | StoreBusy | StoreFull):
@@ -145,10 +153,6 @@ class Runner:
         """Its own loop handles it."""
         self._failure = error
         self._wakeup.set()
-
-    def _note_stored(self, attachment: Attachment, freeable: int, shown: Sequence[Any]) -> None:
-        attachment.stored = freeable
-        self.heard_s = self.log.steady() if any(map(is_sign_of_life, shown)) else self.heard_s
 
     # From outside ------------------------------------------------------------------------------------------------
 
@@ -363,7 +367,9 @@ class Runner:
             except BaseException:
                 attachment.input.total -= len(lines)
                 raise
-        self._note_stored(attachment, freeable, shown)
+        attachment.stored = freeable
+        if any(map(is_sign_of_life, shown)):
+            self.heard_s = self.log.steady()
         if launch is not None:
             await self._write(attachment, launch, lines, checkpoint.input_total)
             launch.acknowledge(attachment.acknowledgeable)
@@ -492,7 +498,9 @@ class Runner:
 
         try:
             hints = self.launcher.pump.hints
-            await attachment.launch.connect(self.read_on, closed, CONNECT_TIMEOUT_S, hints)
+            # Without a function of ours between: it is called for each piece of text.
+            read_on = partial(self.launcher.pump.ready, self)
+            await attachment.launch.connect(read_on, closed, CONNECT_TIMEOUT_S, hints)
         except TimeoutError:
             logger.warning("the keeper of launch %s does not answer; ending it", attachment.launch_id)
             attachment.launch.kill_keeper()

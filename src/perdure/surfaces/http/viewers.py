@@ -210,13 +210,17 @@ class SessionViewer(Viewer):
         if self._cursor < 0:
             self.catch_up(self._snapshot())
             return
-        frames = journal.frames_after(self._cursor)
+        after, upto, frames = journal.newest_frames
+        if after != self._cursor or upto != journal.last_seq:
+            frames = journal.frames_after(self._cursor)
         if frames is None:
             self.catch_up(self._replay())
             return
         if frames:
             self._cursor = journal.last_seq
-            self.write(frames)
+            # As `write`, without the call: there may be thousands of viewers.
+            if not self._pipe.is_closing():
+                self._pipe.write(frames)
         if journal.state.phase == "ended":
             self.finish()
 
