@@ -79,6 +79,6 @@ def test_what_is_dropped_is_not_kept_in_memory() -> None:
     framer = LineFramer(max_line_bytes=100)
     for _ in range(50):
         assert framer.feed(b"y" * 60) == []
-    assert framer.position == 3000
-    assert framer.feed(b"y\nnext\n") == [b"", b"next"]
-    assert (framer.overlong, framer.consumed) == (1, 3007)
+    assert (framer.position, framer.consumed, framer.freeable) == (3000, 0, 3000), "it need not be read again"
+    assert framer.feed(b"y\nnext\nhalf") == [b"", b"next"]
+    assert (framer.overlong, framer.consumed, framer.freeable, framer.position) == (1, 3007, 3007, 3011)

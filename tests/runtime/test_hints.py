@@ -123,6 +123,36 @@ async def test_a_file_that_can_not_be_watched_is_left_to_its_keeper(
         assert reader.launch._followed is None
 
 
+async def test_a_launch_whose_file_can_not_be_opened_just_now_is_still_heard(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptor_left() -> int:
+        raise OSError(24, "Too many open files")
+
+    def starved(hints: Hints) -> None:
+        with monkeypatch.context() as then:
+            then.setattr(reader.launch, "_open_out", no_descriptor_left)
+            follow(hints)
+
+    with closing(Reader(launches, ["cat"])) as reader:
+        follow = reader.launch._follow
+        monkeypatch.setattr(reader.launch, "_follow", starved)
+        await reader.begin()
+        for number in range(20):
+            await reader.say(b"word %d" % number)
+        assert reader.launch._followed is None
+
+
+async def test_orders_that_a_busy_keeper_did_not_take_follow_with_the_next_acknowledgement(launches: Launches) -> None:
+    with closing(Reader(launches, ["cat"])) as reader:
+        await reader.begin()
+        await reader.say(b"first")
+        # What `_send` leaves behind if the socket is full.
+        reader.launch._unsent = {"end": {"eof_grace_s": 5, "term_grace_s": 1}}
+        reader.launch.acknowledge(1)
+        assert await reader.launch.wait_gone(WAIT_S)
+
+
 async def test_a_launch_that_is_connected_again_is_told_of_by_its_keeper_again(launches: Launches) -> None:
     with closing(Reader(launches, ["cat"])) as reader:
         await reader.begin()

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -112,6 +113,25 @@ async def test_pieces_that_are_made_for_viewers_count_for_the_limit_of_all_sessi
     made = [journal.frames_after(position) for position in range(journal.last_seq - JOINS_MAX, journal.last_seq)]
     # The last event alone is no new piece: it is the frame itself.
     assert journal.log.recent.total_bytes == before + sum(len(piece or b"") for piece in made[:-1])
+
+
+async def test_a_piece_that_was_made_for_one_viewer_goes_with_the_next_event(store: MeasuredStore) -> None:
+    journal = await working(store)
+    for _ in range(10):
+        await say(journal, "x" * 10_000)
+    piece = journal.frames_after(0)
+    assert piece is not None and journal.newest_frames[2] is piece
+    await say(journal, "more")
+    assert sys.getrefcount(piece) == 2, "only this test holds it"
+
+
+async def test_a_journal_whose_frames_were_dropped_is_counted_again_with_its_next_word(store: MeasuredStore) -> None:
+    journal = await working(store)
+    await say(journal, "x" * 10_000)
+    journal.log.recent.forget("s")
+    journal.drop_frames()
+    await say(journal, "more")
+    assert journal.log.recent.total_bytes > 10_000
 
 
 async def test_a_journal_that_was_let_go_of_or_erased_counts_for_nothing(store: MeasuredStore) -> None:

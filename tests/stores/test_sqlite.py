@@ -56,9 +56,7 @@ class TestSqliteStore(EverySuite):
         return lambda: SqliteStore(tmp_path / "perdure.db")
 
 
-class TestSqliteStoreThatSurvivesAPowerCut(
-    StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite, JobsSuite
-):
+class TestSqliteStoreThatSurvivesAPowerCut(EverySuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SqliteStore(tmp_path / "perdure.db", durability="full")
@@ -201,6 +199,31 @@ async def test_a_step_that_can_not_be_written_fails_alone(tmp_path: Path) -> Non
     await store.close()
 
 
+async def test_a_row_that_somebody_else_has_written_holds_nobody_up(tmp_path: Path) -> None:
+    store, owner = await opened(tmp_path / "perdure.db")
+    for name in ("one", "two"):
+        await owner.create(name)
+        await owner.append(name, delta("a"))
+
+    async def together(way: str) -> list[int]:
+        steps = [word(owner, "one")[0], word(owner, "two")[0]]
+        kept = store.append_now(steps) if way == "append_now" else None
+        outcomes = kept if kept is not None else await store.append_all(steps)
+        return [outcome.first for outcome in outcomes if isinstance(outcome, Kept)]
+
+    for seq, way in ((3, "append_now"), (5, "append_all")):
+        with closing(sqlite3.connect(tmp_path / "perdure.db")) as other, other:
+            other.execute(
+                "INSERT INTO events (position, session_key, seq, type, decisive, body)"
+                f" SELECT -{seq}, MAX(session_key), {seq}, 'assistant_text', 0, X'7b7d' FROM events"
+            )
+        # The insert fails, and with it the transaction. What is known is read again, and each step is kept once.
+        assert await together(way) == [3 + (seq == 5), seq + 1]
+    assert [event.seq for event in await owner.all("one")] == [1, 2, 3, 4]
+    assert [event.seq for event in await owner.all("two")] == [1, 2, 3, 4, 5, 6]
+    await store.close()
+
+
 async def test_more_steps_than_one_group_holds_are_all_kept(tmp_path: Path) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
     await owner.create("s")
@@ -234,6 +257,8 @@ async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not open"):
         await store.load("s")
     await store.close()
+    with pytest.raises(StoreError, match="not open"):
+        store.append_now([])
 
 
 async def test_a_killed_server_loses_nothing_that_it_was_told_is_kept(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ else:
 class _Files:
     """Files that grow, as inotify sees them. One instance for the whole server: a user may have few of them."""
 
-    IN_MODIFY, IN_Q_OVERFLOW, IN_IGNORED = 0x2, 0x4000, 0x8000
+    IN_MODIFY, IN_Q_OVERFLOW = 0x2, 0x4000
     HEAD = struct.Struct("iIII")  # watch, mask, cookie, length of a name: 0, since files are watched and not folders
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class _Files:
                 grown.update(dict.fromkeys(self._calls))
         for watch in grown:
             # One of those before it may have taken this one away.
-            for call in self._calls.get(watch, ()):
+            for call in tuple(self._calls.get(watch, ())):
                 call()
 
 

@@ -113,6 +113,7 @@ class Launch:
         self._on_output: Callable[[], object] = _nothing
         self._on_closed: Callable[[], object] = _nothing
         self._hints: Hints | None = None
+        """What may follow `out` instead of its keeper, as long as that was not tried."""
         self._followed: tuple[Hints, int, Callable[[], object]] | None = None
         """What says that `out` has grown, if its keeper does not: hints, watch, call."""
         self._unsent: dict[str, Any] = {}
@@ -295,7 +296,7 @@ class Launch:
         if data:
             if self._unsent:
                 self._send()
-            if self._followed is None and self._hints is not None:
+            if self._hints is not None:
                 self._follow(self._hints)
             self._on_output()
         else:
@@ -305,7 +306,8 @@ class Launch:
 
     def _follow(self, hints: Hints) -> None:
         """It talks: from now on the system says when `out` grows, and the keeper need not."""
-        with contextlib.suppress(LaunchDamaged):  # whoever reads it meets that too
+        self._hints = None  # once: where it can't be followed now, its keeper goes on sending
+        with contextlib.suppress(OSError):  # whoever reads it meets that too
             watch = hints.follow(self._open_out(), self._on_output)
             if watch is not None:
                 self._followed = (hints, watch, self._on_output)

@@ -377,6 +377,7 @@ class Journal:
         self.touched = self.last_event_s = self.log.steady()
         if self.state.id not in self.log.journals:
             self.log.hold(self)
+        self.newest_frames = NO_FRAMES  # what it holds may be a long piece that nobody wants any more
         self._is_publishing = True
         self._wake_all(decisive=self.decided_seq != decided, wrote=wrote)
         self._is_publishing = False
@@ -469,6 +470,7 @@ class Journal:
         """Whoever wants these reads them."""
         self._tail.clear()
         self.newest_frames = NO_FRAMES
+        self._unnoted = NOTE_STEP_BYTES
         self._snapshot = None
         self._decisive.clear()
         self._decisive_bytes, self._decisive_after = 0, self.last_seq

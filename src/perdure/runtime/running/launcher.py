@@ -54,5 +54,8 @@ class Launcher:
 
     def leave(self, attachment: Attachment) -> None:
         """A session that was about to use a process does not. If nobody else does, the process is ended."""
-        if self.sharing.leave(attachment) and attachment.launch is not None:
+        is_last = self.sharing.leave(attachment)
+        if attachment.launch is not None and is_last:
             self.retiring.begin(attachment)
+        elif attachment.launch is not None:
+            attachment.launch.close()

@@ -138,7 +138,7 @@ class Runner:
         self._mending.faults = 0
         attachment.stored = batch.freeable
         if any(map(is_sign_of_life, batch.deltas)):
-            self.heard_s = self.journal.last_event_s
+            self.heard_s = self.log.steady()
         attachment.launch.acknowledge(batch.freeable if attachment.shared is None else attachment.acknowledgeable)
 
     def rejected(self, batch: Batch, error: Exception) -> None:
