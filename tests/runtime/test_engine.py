@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.config import Config
+from perdure.config import Config, Limits, ServerSettings
 from perdure.core import commands as cmd
 from perdure.core.session import decide
 from perdure.core.state import Session
@@ -58,8 +58,13 @@ async def store(tmp_path: Path) -> AsyncIterator[HeldStore]:
 
 
 @pytest.fixture
-async def engine(store: HeldStore, tmp_path: Path) -> AsyncIterator[Engine]:
-    log, config = Log(store), Config()
+def config() -> Config:
+    return Config()
+
+
+@pytest.fixture
+async def engine(store: HeldStore, tmp_path: Path, config: Config) -> AsyncIterator[Engine]:
+    log = Log(store)
     log.generation = await store.claim()
     agents = Agents(config.agents, tmp_path, None)
     projects = Projects(store, config.projects, tmp_path)
@@ -101,6 +106,16 @@ async def until(sessions: Sessions, session_id: str, wanted: Callable[[Session],
 
 async def until_over(sessions: Sessions, session_id: str) -> None:
     await until(sessions, session_id, lambda state: state.phase == "idle" and state.last_turn == 1)
+
+
+@pytest.mark.parametrize("config", [Config(server=ServerSettings(slots=1), limits=Limits(count_idle=True))])
+async def test_where_idle_sessions_count_one_keeps_its_slot_while_another_is_tried(engine: Engine) -> None:
+    journal, _ = await engine.sessions.create(Opening(agent="rehearsal"))
+    async with engine.placement.slot("s_waits", None, "/") as waits_for:
+        assert waits_for is not None
+        await engine.sessions.send(journal.state.id, Outgoing(text="say one"))
+        assert journal.state.phase == "working"
+        await until_over(engine.sessions, journal.state.id)
 
 
 async def given_up(store: HeldStore, asking: Any) -> None:

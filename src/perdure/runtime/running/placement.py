@@ -305,6 +305,8 @@ class Placement:
 
     def _ahead(self, place: _Place, mine: _Reservation) -> set[str]:
         """Those that came before and have not begun yet: they are being recorded, or wait for a slot here."""
+        if place.count_idle and self._has_a_slot(mine.session_id):
+            return set()  # it keeps its slot until it ends
         runners = self._runners
         ahead = {
             other.session_id
@@ -314,7 +316,7 @@ class Placement:
             and not ((runner := runners.get(other.session_id)) is not None and runner.journal.state.working)
             and place.project in (None, other.project)
         }
-        if mine.turn and not (place.count_idle and self._has_a_slot(mine.session_id)):
+        if mine.turn:
             for session_id, missing in self._waiting.items():
                 if session_id == mine.session_id:
                     break
