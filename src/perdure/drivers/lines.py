@@ -22,7 +22,7 @@ class LineFramer:
 
     @property
     def freeable(self) -> int:
-        """Where reading may begin anew. A line that is too long to be kept need not be there: it stays too long."""
+        """Where a new reader may start. It may skip the part of an overlong line that was already dropped."""
         return self.consumed + self._dropped
 
     def feed(self, chunk: bytes) -> list[bytes]:

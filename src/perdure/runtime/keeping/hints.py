@@ -4,8 +4,8 @@ Above: the pump (running/pump.py), which says when to look; launches, which are 
 macOS, and inotify. The event loop watches one descriptor and not each socket, so a tick in which a hundred agents have
 spoken is one wake-up. While nobody looks, bytes wait in their sockets, and keepers send no second one.
 
-A keeper's byte wakes two processes for each piece of text. So a launch that talks is followed: inotify says that its
-file has grown, and its keeper is told to send nothing. Where inotify can't be had, keepers go on sending.
+A byte from the keeper costs three system calls for each piece of text. For a launch that produces output, the server
+therefore watches the file with inotify and turns the keeper's hints off. Without inotify, hints stay on.
 """
 
 import asyncio

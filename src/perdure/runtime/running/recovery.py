@@ -140,7 +140,8 @@ class Recovery:
         ours = alone and self._is_ours(row.launch_id)
         if ours:
             await processes.end_marked([row.launch_id], SWEEP_GRACE_S)
-            remove_of(self._launcher.folder / row.launch_id)
+            # In a thread: a group may become free only after some tries.
+            await asyncio.to_thread(remove_of, self._launcher.folder / row.launch_id)
         gone = msgspec.structs.replace(row, phase="gone", pending_input=[])
         fact = AgentExited(how="lost", error=damage or None)
         try:
