@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import sizes
+from tests import postgres, sizes
 from tests.harness import LiveServer, SharedServers
 from tests.isolation import isolate
 
@@ -44,10 +44,14 @@ CONDITIONS: dict[str, Callable[[], bool]] = {
     "not-root": lambda: os.geteuid() != 0,
     "network": lambda: "PERDURE_TEST_NETWORK" in os.environ,
 }
+# The same for what says itself why it is not there.
+REASONS: dict[str, Callable[[], str | None]] = {"postgresql": postgres.lack}
 
 
 def lack(thing: str) -> str | None:
     """Why a test that needs this thing can't run here; None if it can."""
+    if thing in REASONS:
+        return REASONS[thing]()
     condition = CONDITIONS.get(thing)
     if condition is not None:
         return None if condition() else f"needs {thing}"
@@ -96,6 +100,31 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]
     shared = SharedServers(tmp_path_factory.mktemp("shared"))
     yield shared
     shared.close()
+
+
+# PostgreSQL: one server for the run, and a database for each test. ---------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> postgres.Shared:
+    """The PostgreSQL server that the tests of this run share; or the test is skipped with the reason."""
+    if reason := postgres.lack():
+        pytest.skip(reason)
+    return postgres.shared_server(postgres.run_folder())
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: postgres.Shared) -> str:
+    """The name of a database that was migrated. Nobody may be connected to it."""
+    return postgres.make_template(postgres_server, postgres.run_folder())
+
+
+@pytest.fixture
+def postgres_url(postgres_server: postgres.Shared, postgres_template: str) -> Iterator[str]:
+    """A migrated database of this test's own."""
+    name = postgres.make_database(postgres_server, postgres_template)
+    yield postgres_server.url(name)
+    postgres.drop_database(postgres_server, name)
 
 
 # The fast run: what a contributor waits for before each commit. ---------------------------------------------------
@@ -157,6 +186,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="perdure-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(folder.cleanup)
         isolate(Path(folder.name))
+        postgres.hold(Path(folder.name))
+        config.add_cleanup(postgres.drop_template)
     config.stash[LEFT_OUT] = Counter()
     if config.getoption("--only") == "fast":
         os.environ[sizes.FAST] = "1"

@@ -73,7 +73,7 @@ def test_errors_have_the_exit_code_of_their_kind(commands_page: str) -> None:
 def test_every_command_that_needs_a_server_is_tried_without_one_and_writes_json() -> None:
     tried = {name for name, case in commands.cases() if case.what == "no server"}
     leaves = dict(commands.leaves())
-    alone = {"serve", "rehearse", "completion", "mcp", "doctor", "agents add"}
+    alone = {"serve", "rehearse", "completion", "mcp", "migrate", "doctor", "agents add"}
     assert set(leaves) == tried | alone
     for name in tried | {"doctor", "agents add"}:
         assert "--json" in {option for param in leaves[name].params for option in param.opts}, name

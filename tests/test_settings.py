@@ -48,10 +48,15 @@ def test_a_setting_that_can_not_be_used_is_told_where_it_stands(tmp_path: Path, 
     assert told in refused(tmp_path, text)
 
 
-@pytest.mark.parametrize("database", ["sqlite:other.db", "postgresql://host/perdure"])
+@pytest.mark.parametrize("database", ["sqlite:other.db", "mysql://host/perdure"])
 def test_a_database_that_is_not_supported_is_refused_and_not_ignored(tmp_path: Path, database: str) -> None:
-    assert "leave --database" in refused(tmp_path, "", "--database", database)
+    assert "--database must be a PostgreSQL address" in refused(tmp_path, "", "--database", database)
     assert not (tmp_path / "perdure.db").exists()
+
+
+def test_shared_directories_need_a_place_for_scratch_folders_that_all_nodes_see(tmp_path: Path) -> None:
+    settings = '[server]\nworkdirs = "shared"\n'
+    assert "needs workspaces" in refused(tmp_path, settings, "--database", "postgresql://127.0.0.1:1/perdure")
 
 
 def test_a_configuration_that_can_not_be_read_is_told_in_a_sentence(tmp_path: Path) -> None:

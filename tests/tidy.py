@@ -17,8 +17,9 @@ PACKAGE = "perdure"
 MAX_SOURCE_LINES = 600
 MAX_TEST_LINES = 600
 MAX_FUNCTION_LINES = 70
-# The keeper is one file by design: it is started by its path, without our packages.
-MAX_KEEPER_LINES = 700
+# The keeper is one file by design: it is started by its path, without our packages. So its lease, which elsewhere would
+# be a file of its own, is in it too.
+MAX_KEEPER_LINES = 760
 
 # Who may import what, inside the package; a name covers what is below it.
 LAYERS = {
@@ -33,16 +34,22 @@ LAYERS = {
     "__main__": ("surfaces.cli",),
 }
 # The command line starts the server and the rehearsal agent, adds agents of the catalogue to the configuration, and its
-# doctor looks at disk, database and settings with the server's eyes; nothing else on a surface may.
+# doctor looks at disk, database and settings with the server's eyes; it moves a database while no server runs. Nothing
+# else on a surface may.
 EXCEPTIONS = {
     "surfaces.cli": (
         "server",
         "rehearsal",
         "runtime.agents.catalogue",
         "runtime.keeping.cgroups",
+        "runtime.data.database_check",
+        "runtime.data.directory",
         "runtime.data.filesystem",
         "runtime.data.inspection",
         "runtime.data.settings_check",
+        "stores.transfer",
+        "stores.transfer_postgres",
+        "stores.transfer_sqlite",
     )
 }
 WIRES_EVERYTHING = "server"

@@ -180,8 +180,54 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=0, description="A viewer that missed more events than this gets a snapshot instead.")
     ] = 10_000
     heartbeat_s: Annotated[float, Meta(gt=0, description="How often a stream shows that it is alive.")] = 15
+    node_name: Annotated[
+        str | None, Meta(description="What people call this node. By default the machine's name and the port.")
+    ] = None
+    labels: Annotated[
+        list[str], Meta(description="What this node offers; a session with `node:LABEL` among its labels runs there.")
+    ] = []
+    workdirs: Annotated[
+        Literal["local", "shared"],
+        Meta(
+            description="With several nodes: `local` keeps a session on the node that has its directory; `shared` says "
+            "that every node sees the same directories, so another node may take a session over."
+        ),
+    ] = "local"
+    workspaces: Annotated[
+        str | None,
+        Meta(
+            description="Where sessions without a working directory get theirs, absolute. By default in the data "
+            'directory; required with `workdirs = "shared"`, where every node must see it.'
+        ),
+    ] = None
+    takeover_after_s: Annotated[
+        float,
+        Meta(
+            ge=2,
+            le=86_400,
+            description='With `workdirs = "shared"`: take over the sessions of a node that shows no sign of life for '
+            "this long. Set it above the time that your database needs for a failover.",
+        ),
+    ] = 30
+    placement_patience_s: Annotated[
+        Seconds,
+        Meta(description="How long other nodes leave a waiting message to the node that ran its session last."),
+    ] = 2
+    database_connections: Annotated[
+        int,
+        Meta(ge=3, le=100, description="How many connections to PostgreSQL this node opens, besides two to listen."),
+    ] = 6
+    database_listen: Annotated[
+        str | None,
+        Meta(
+            description="The address of PostgreSQL itself, where `--database` leads to a transaction pooler: "
+            "notifications can't pass one."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
+        if self.workspaces is not None and not os.path.isabs(self.workspaces):
+            raise ValueError(f"workspaces: {self.workspaces!r} is not an absolute path")
         for host in self.allowed_hosts:
             if host_of(host) is None:
                 raise ValueError(f"allowed_hosts: {host!r} is not a host name; write it as in perdure.example.com")

@@ -16,18 +16,21 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure import __version__
-from perdure.config import Config, load
+from perdure.config import Config, ServerSettings, load
 from perdure.core.addresses import host_of, is_every_address, is_loopback
 from perdure.core.errors import StoreDamaged, StoreError, StoreFull
 from perdure.runtime.agents.registry import Agents
-from perdure.runtime.data import settings_check
+from perdure.runtime.data import cluster, settings_check
 from perdure.runtime.data.directory import DataDirectory, DataError
 from perdure.runtime.data.projects import Projects
 from perdure.runtime.data.tokens import TokenError, check_token, read_token_file
 from perdure.runtime.engine import Engine
 from perdure.runtime.log.log import Log
+from perdure.runtime.verbs.nodes import Readiness
+from perdure.stores import transfer
 from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
+from perdure.stores.wakeups import LocalWakeups, Wakeups
 from perdure.surfaces import open_files
 from perdure.surfaces.http.access import Access
 from perdure.surfaces.http.app import make_app
@@ -44,6 +47,7 @@ SHUTDOWN_GRACE_S = 3
 KEEP_ALIVE_S = 60
 """How long an idle connection is kept: much longer than clients use one again. Else a request may meet the server
 closing it, and nobody can say whether it was done."""
+POSTGRES = ("postgresql://", "postgres://")
 LOCK_ATTEMPTS = 60
 LOCK_RETRY_S = 0.05
 
@@ -87,6 +91,7 @@ class Server:
         config: Config | None = None,
         config_path: Path | None = None,
         token: str | None = None,
+        database: str | None = None,
         http_protocol: type[HttpToolsProtocol] = BoundedProtocol,
     ) -> None:
         self.directory = DataDirectory(data)
@@ -96,6 +101,9 @@ class Server:
         self.token = ""
         self._bind = (host, port)
         self._given_token = token
+        self._database = database
+        self._is_lost = False
+        """Whether this node lost its place among the others: they may run its sessions."""
         self._http_protocol = http_protocol
         self._http: _Http | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -109,17 +117,31 @@ class Server:
         agents = Agents(self.config.agents, data, self.config.server.agent, mode, self._config_path)
         self._check_agent(agents)
         self._check_token()
+        self._check_workdirs()
         await self._open_directory()
         listener = self._listen()
-        self.store: Store = SqliteStore(data / "perdure.db", durability=self.config.server.durability)
-        self.log = Log(self.store)
         try:
-            self.token = self.directory.token(self._given_token)
             install_id = self.directory.install_id()
+        except DataError as error:
+            listener.close()
+            self.directory.close()
+            raise StartError(str(error)) from error
+        self.store, self.wakeups = _stores(self._database, self.config.server, data, install_id)
+        self.log = Log(self.store, wakeups=self.wakeups)
+        try:
             await self.store.open()
+            await transfer.check_complete(self.store)
             self.log.generation = await self.store.claim()
-            self.log.epoch = self.directory.epoch(self.log.generation)
-            await self._wire(agents, install_id)
+            if self.log.shared is not None:
+                self.log.epoch = await self.log.shared.epoch()
+                self.token = await cluster.token(self.log.shared, self.directory, self._given_token)
+                cluster_id = await cluster.identity(self.log.shared)
+            else:
+                self.token = self.directory.token(self._given_token)
+                self.log.epoch = self.directory.epoch(self.log.generation)
+                cluster_id = install_id
+            await self._wire(agents, install_id, cluster_id)
+            await self.wakeups.start()
             await self.engine.start(self.url)
             self.hub.start()
             await self._serve(listener)
@@ -132,7 +154,8 @@ class Server:
             if isinstance(error, DataError):
                 raise StartError(str(error)) from error
             if isinstance(error, StoreError):
-                raise StartError(f"The store in {data} can't be opened: {error}{_advice(error)}") from error
+                where = "The database" if self._database else f"The store in {data}"
+                raise StartError(f"{where} can't be opened: {error}{_advice(error)}") from error
             if isinstance(error, OSError):
                 raise StartError(f"{data} can't be used: {error}. Put that right and start again.") from error
             raise
@@ -147,10 +170,10 @@ class Server:
         listener.close()
         if hasattr(self, "engine"):
             await self.engine.abandon()
-        await self.store.close()
+        await self._close_store()
         self.directory.close()
 
-    async def _wire(self, agents: Agents, install_id: str) -> None:
+    async def _wire(self, agents: Agents, install_id: str, cluster_id: str) -> None:
         data, settings = self.directory.path, self.config.server
         projects = Projects(self.store, self.config.projects, data)
         for key, what in (await projects.load()).items():
@@ -158,11 +181,22 @@ class Server:
         for key, what in settings_check.projects(projects.all(), self.config.projects, agents, data):
             logger.warning("project %s: %s", key, what)
         made = (self.log, agents, projects, self.config, data)
-        self.engine = Engine(*made, node_id=install_id, fenced=self.stopped.set)
+        self.engine = Engine(*made, node_id=install_id, fenced=self._lost)
         self.sessions = self.engine.sessions
+        self.readiness = Readiness(
+            is_draining=lambda: self.engine.node.is_draining,
+            store_silent_s=lambda: self.log.steady() - (self.engine.node.beaten_s or self.log.steady()),
+        )
         self.hub = Hub(self.log, self.engine.feed, settings.replay_limit_events, settings.heartbeat_s)
-        self.access = Access(self.token, self.store, install_id)
+        self.access = Access(self.token, self.store, cluster_id)
+        self.log.watch_documents("login", self.access.reload)
+        self.access.on_change = lambda: self.log.announce_documents("login")
         await self.access.load()
+
+    def _lost(self) -> None:
+        """Another server took this one's place, or others declared it dead: it must stop."""
+        self._is_lost = self.log.shared is not None
+        self.stopped.set()
 
     def _check_agent(self, agents: Agents) -> None:
         if (problem := settings_check.default_agent(self.config, agents)) is not None:
@@ -175,6 +209,14 @@ class Server:
             except TokenError as error:
                 made = "Or leave it out, and the server makes one."
                 raise StartError(f"The token of --token or PERDURE_TOKEN {error} {made}") from error
+
+    def _check_workdirs(self) -> None:
+        settings = self.config.server
+        if self._database and settings.workdirs == "shared" and settings.workspaces is None:
+            raise StartError(
+                'workdirs = "shared" needs workspaces: the directory, seen by every node, in which sessions without a '
+                'working directory get theirs. Set it under [server] in perdure.toml, or use workdirs = "local".'
+            )
 
     async def _open_directory(self) -> None:
         for attempt in range(LOCK_ATTEMPTS):
@@ -238,7 +280,13 @@ class Server:
     async def _serve(self, listener: socket.socket) -> None:
         parts = (self.sessions, self.engine.jobs, self.hub, self.access)
         config = uvicorn.Config(
-            make_app(*parts, self._host_names(), self.config.server.allowed_origins),
+            make_app(
+                *parts,
+                self._host_names(),
+                self.config.server.allowed_origins,
+                nodes=self.engine.nodes,
+                readiness=self.readiness,
+            ),
             http=self._http_protocol,
             ws="none",
             lifespan="off",
@@ -258,15 +306,42 @@ class Server:
 
     async def stop(self, *, stop_agents: bool = False) -> None:
         """Answer what was asked, close viewers, leave running turns to their keepers, and let go of everything."""
+        self.readiness.is_stopping = True
         self.directory.remove("server.json")
         await self.hub.stop()
         if self._http is not None and self._serving is not None:
             self._http.leave()
             await asyncio.gather(self._serving, return_exceptions=True)
-        await self.engine.stop(stop_agents=stop_agents)
-        await self.store.close()
-        self.directory.mark_boot(self.log.epoch, self.log.generation, clean=True)
+        if self._is_lost:
+            await self.engine.discard()
+        else:
+            await self.engine.stop(stop_agents=stop_agents)
+        await self._close_store()
+        if self.log.shared is None:
+            self.directory.mark_boot(self.log.epoch, self.log.generation, clean=True)
         self.directory.close()
+
+    async def _close_store(self) -> None:
+        await self.wakeups.stop()
+        await self.store.close()
+
+
+def _stores(database: str | None, settings: ServerSettings, data: Path, node_id: str) -> tuple[Store, Wakeups]:
+    """SQLite in the data directory; or PostgreSQL, and what carries wake-ups between its nodes."""
+    path = data / "perdure.db"
+    if not database:
+        if (warning := transfer.moved_away(data)) is not None:
+            logger.warning("%s", warning)
+        return SqliteStore(path, durability=settings.durability), LocalWakeups()
+    if path.exists():
+        logger.warning("%s is not used with --database. To move its sessions: perdure migrate --to URL", path)
+    try:
+        from perdure.stores.postgres import PostgresStore
+        from perdure.stores.postgres_wakeups import PostgresWakeups
+    except ImportError as error:
+        raise StartError("--database needs psycopg: pip install 'perdure[postgres]'") from error
+    store = PostgresStore(database, connections=settings.database_connections)
+    return store, PostgresWakeups(settings.database_listen or database, node_id)
 
 
 def _advice(error: Exception) -> str:
@@ -329,10 +404,10 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     open_files.raise_limit()
-    if database:
+    if database and not database.startswith(POSTGRES):
         raise StartError(
-            "This version keeps everything in SQLite in the data directory: leave --database and PERDURE_DATABASE "
-            "out. --data says where that is."
+            f"--database must be a PostgreSQL address such as postgresql://perdure@db.example.com/perdure, not "
+            f"{database.partition(':')[0]!r}. Leave it out, and everything is kept in SQLite in the data directory."
         )
     if token_file is not None:
         token = _token_of(token_file, token)
@@ -340,5 +415,7 @@ def serve(
     config = load(config_path)
     config.server.behind_proxy |= behind_proxy
     config.server.insecure_http |= insecure_http
-    server = Server(data=data, host=host, port=port, config=config, config_path=config_path, token=token)
+    server = Server(
+        data=data, host=host, port=port, config=config, config_path=config_path, token=token, database=database
+    )
     uvloop.run(_run(server, stop_agents))

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure.core.errors import Conflict, Fenced
+from perdure.core.errors import Conflict
 from perdure.stores.base import Append, Kept, Store
 
 WAYS = ("append", "append_all", "append_now")
@@ -53,33 +53,6 @@ class GroupSuite:
             assert isinstance(second, Conflict)
         assert [len(await owner.all(name)) for name in "abc"] == [3, 1, 3]
         assert await owner.append("b", fact("next"), expect=1, state=b"next") == 2
-
-    async def test_who_no_longer_owns_the_store_keeps_nothing_in_whichever_way(
-        self, owner: Any, make_store: Any
-    ) -> None:
-        from tests.conformance.stores import checkpoint, delta
-
-        await owner.create("s")
-        for offset in (1, 2):
-            row = checkpoint("l", "s", offset=offset)
-            await owner.append("s", delta("ours "), expect=1, token=0, checkpoint=row)
-        other = make_store()
-        await other.open()
-        await other.claim()
-        for way in ("append_all", "append_now"):
-            step = Append(
-                session_id="s",
-                generation=owner.generation,
-                expect=1,
-                token=0,
-                events=[delta("late ")],
-                checkpoint=checkpoint("l", "s", offset=3),
-            )
-            (outcome,) = await given_by(owner.store, way, [step])
-            assert isinstance(outcome, Fenced)
-        assert len(await owner.all("s")) == 3
-        assert [row.offset for row in await other.launches()] == [2]
-        await other.close()
 
     async def test_each_launch_of_a_session_has_its_own_offset(self, owner: Any) -> None:
         from tests.conformance.stores import checkpoint, delta

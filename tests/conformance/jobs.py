@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure.core.errors import Conflict, Fenced
+from perdure.core.errors import Conflict
 from perdure.stores.base import JobRow, RunRow
-from tests.conformance.stores import MakeStore, Owner
+from tests.conformance.stores import Owner
 
 
 def job(name: str, revision: int = 1, start_at: int | None = None, body: bytes = b"{}") -> JobRow:
@@ -100,20 +100,6 @@ class JobsSuite:
         await owner.store.erase("s", owner.generation)
         assert await owner.store.load_run("j", "s") == run("j", "s", is_open=False)
         assert await owner.store.load_run("j", "t") == new[1]
-
-    async def test_who_no_longer_owns_the_store_changes_no_job(self, owner: Owner, make_store: MakeStore) -> None:
-        await owner.store.put_job(job("j"), owner.generation, expect=None, new=[run("j", "one", is_open=False)])
-        other = make_store()
-        await other.open()
-        await other.claim()
-        with pytest.raises(Fenced):
-            await owner.store.put_job(job("j", 2), owner.generation, expect=1)
-        with pytest.raises(Fenced):
-            await owner.store.remove_job("j", owner.generation)
-        with pytest.raises(Fenced):
-            await owner.store.trim_runs("j", 0, owner.generation)
-        assert await other.jobs() == [job("j")] and len(await other.list_runs("j", limit=9)) == 1
-        await other.close()
 
     @settings(
         max_examples=30,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.core.errors import Conflict, Fenced, NotOwner, StoreError
+from perdure.core.errors import Conflict, NotOwner, StoreError
 from perdure.stores import base
 from perdure.stores.base import Head, Kept, Node, Query, Receipt
 from tests.conformance.ownership_model import Do, Model, groups
@@ -246,15 +246,6 @@ class OwnershipSuite:
         await owner.create("s")
         assert await head(owner, "s") == Head(1, 1, None, 0)
 
-    async def test_a_fenced_server_neither_claims_nor_releases(self, owner: Owner) -> None:
-        a = await joined(owner, "a")
-        await owner.create("s", claim=a)
-        await owner.store.claim()
-        with pytest.raises(Fenced):
-            await owner.store.claim_session("s", a, owner.generation)
-        with pytest.raises(Fenced):
-            await owner.store.release("s", 1, 1, owner.generation)
-
     # Nodes --------------------------------------------------------------------------------------------------------
 
     async def test_each_life_of_a_node_has_a_higher_number_and_only_the_last_one_beats(self, owner: Owner) -> None:
@@ -336,6 +327,7 @@ class OwnershipSuite:
     async def test_changes_are_read_up_to_a_size(self, owner: Owner) -> None:
         await owner.create("s", *(fact("x" * 10) for _ in range(6)))
         size = len(fact("x" * 10).body)
+        await owner.changes(0, 6)
 
         async def numbers(**bounds: Any) -> list[int]:
             rows = await owner.store.list_changes(0, ("plan",), 5, **bounds)
@@ -363,10 +355,23 @@ class OwnershipSuite:
         self, owner: Owner, groups: list[list[Do]]
     ) -> None:
         model = Model(owner.store, owner.generation, uuid4().hex, one_server=self.one_server)
-        for group in groups:
+        for group in groups if self.one_server else _without_races(groups):
             asked = [model.prepare(step) for step in group]
             # At the same time: steps share a commit.
             outcomes = await asyncio.gather(*(model.carry_out(one) for one in asked), return_exceptions=True)
             answers = [type(outcome) if isinstance(outcome, StoreError) else outcome for outcome in outcomes]
             assert answers == [model.expect(one) for one in asked]
             assert await model.stored_heads() == model.heads
+
+
+def _without_races(groups: list[list[Do]]) -> list[list[Do]]:
+    """Where several servers write, what a node does is not ordered with what is done to sessions at the same time."""
+    apart: list[list[Do]] = []
+    for group in groups:
+        apart.append([])
+        for step in group:
+            if step.verb in ("join", "beat"):
+                apart += [[step], []]
+            else:
+                apart[-1].append(step)
+    return [group for group in apart if group]

@@ -161,9 +161,14 @@ class Model:
         return self.lives[node]
 
     def _claimed(self, head: Head, owner: Owner) -> Head:
-        if head.owner == owner or (head.owner is not None and self._is_living(head.owner)):
+        if head.owner == owner or not self._may_be_taken(head.owner, owner):
             return head
         return structs.replace(head, owner=owner, token=head.token + 1)
+
+    def _may_be_taken(self, owner: Owner | None, claimer: Owner) -> bool:
+        if owner is not None and owner.node == claimer.node:
+            return claimer.incarnation > owner.incarnation
+        return owner is None or owner.node not in self.lives or owner.node in self.dead
 
     def _is_living(self, owner: Owner) -> bool:
         return self.lives.get(owner.node) == owner.incarnation and owner.node not in self.dead

@@ -6,13 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import SharedCluster
 from tests.harness import NO_LIMITS, LiveServer, SharedServers
+
+ON_NODES = {"abort", "context", "delegation", "messages", "prompts", "teamhq"}
+"""The modules whose behaviour is the same on two nodes with PostgreSQL, whichever of them is asked, also when both are
+killed and started again."""
+NODES = pytest.param(SharedCluster, id="nodes", marks=[pytest.mark.full, pytest.mark.needs("postgresql")])
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    module = metafunc.module.__name__.rpartition(".test_")[2]
+    of_one = metafunc.definition.get_closest_marker("one_server") is not None
+    if "server" in metafunc.fixturenames and module in ON_NODES and not of_one:
+        metafunc.parametrize("server", [pytest.param(LiveServer, id="one"), NODES], indirect=True)
 
 
 @pytest.fixture
-def server(servers: SharedServers) -> Iterator[LiveServer]:
+def server(request: pytest.FixtureRequest, servers: SharedServers) -> Iterator[LiveServer]:
     """An empty server without limits, which may be killed and started again."""
-    with servers.borrowed(LiveServer, NO_LIMITS) as shared:
+    with servers.borrowed(getattr(request, "param", LiveServer), NO_LIMITS) as shared:
         yield shared
 
 

@@ -22,6 +22,7 @@ def abort(server: LiveServer, session: str) -> None:
     server.post(f"/api/sessions/{session}/abort", expect=202)
 
 
+@pytest.mark.one_server
 def test_a_message_to_a_busy_session_is_refused_and_leaves_no_trace(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "hang")

@@ -13,7 +13,7 @@ from types import TracebackType
 import msgspec
 
 from perdure.runtime.keeping.cgroups import remove_of
-from perdure.runtime.keeping.launch import Exit, Launch, LaunchLimits, LaunchSpec
+from perdure.runtime.keeping.launch import Exit, Launch, LaunchLimits, LaunchSpec, Lease
 from perdure.runtime.keeping.processes import end_marked
 
 WAIT_S = 30.0
@@ -110,10 +110,11 @@ class Launches:
         env: dict[str, str] | None = None,
         cwd: str = "/",
         group_in: Path | None = None,
+        lease: Lease | None = None,
     ) -> Launch:
         launch_id = f"test-{os.getpid()}-{id(self):x}-{len(self._made)}"
         env = {"PATH": os.environ["PATH"]} if env is None else env
-        spec = LaunchSpec(launch_id, argv, env, cwd, limits)
+        spec = LaunchSpec(launch_id, argv, env, cwd, limits, lease=lease)
         if group_in is not None:
             group = group_in / f"perdure-{launch_id}"
             group.mkdir()

@@ -215,7 +215,7 @@ async def test_what_was_learnt_is_kept_for_the_next_server_but_no_bad_moment(
         await store.open()
         await store.claim()
         agents = make(old={"driver": "claude", "command": ["old"]})
-        await agents.recall(store)
+        await agents.recall(store, "node")
         await agents.survey(store)
         await store.close()
         return {name: state_of(agents, name) for name in ("claude", "old")}

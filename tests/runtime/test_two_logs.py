@@ -219,7 +219,7 @@ async def test_a_command_that_claims_a_session_loses_to_one_that_was_quicker(sto
     maker.generation = first.generation = second.generation
     await maker.create(made)
     one, two = await first.open("s"), await second.open("s")
-    second.living = {first.node} if first.node is not None else set()
+    second.living = {first.node.node} if first.node is not None else set()
     await one.record(lambda state: decide(state, cmd.UpdateSession(title="mine"), world()))
     assert one.is_ours
 

@@ -29,6 +29,7 @@ from perdure.runtime.running.placement import Placement
 from perdure.runtime.running.pump import Batch, Pump
 from perdure.runtime.verbs.outgoing import Outgoing, Slip, command_of, replayed
 from perdure.stores.base import Append, Checkpoint, Kept, Owner
+from perdure.stores.postgres import PostgresStore
 from perdure.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -51,12 +52,21 @@ class SharedStore(SqliteStore):
         )
         return incarnation
 
-    async def declare_dead(self, owner: Owner) -> None:
+    async def declare_node_dead(self, owner: Owner) -> None:
         await self._writer.submit(
             lambda connection: connection.execute(
                 "UPDATE nodes SET dead = 1 WHERE node = ? AND incarnation = ?", (owner.node, owner.incarnation)
             )
         )
+
+
+class SharedPostgres(PostgresStore):
+    """PostgreSQL, with a node declared dead as a simulation does it: at once."""
+
+    async def declare_node_dead(self, owner: Owner) -> None:
+        for node in await self.nodes():
+            if (node.node, node.incarnation) == (owner.node, owner.incarnation):
+                await self.declare_dead(owner, node.heartbeat)
 
 
 class SteppedStore:
@@ -65,6 +75,8 @@ class SteppedStore:
     def __init__(self, simulation: "Simulation", node: "Node") -> None:
         self._simulation = simulation
         self._node = node
+        self.is_shared = simulation.store.is_shared
+        """On SQLite, its nodes read one session at a time; on PostgreSQL all that have news."""
 
     def __getattr__(self, name: str) -> Any:
         def call(*given: Any, **named: Any) -> Any:
@@ -106,12 +118,15 @@ class Facts:
         self._simulation = simulation
         self.config = SimpleNamespace(slots=simulation.slots)
         self.has_slots = bool(simulation.slots)
-        self.settings = SimpleNamespace(project_slots=0)
+        self.settings = SimpleNamespace(project_slots=0, labels=[], workdirs="shared", placement_patience_s=0)
         self.agents = self
         self.slot_of_queue: Any = None
 
     async def ready(self, agent: str) -> None:
         """Every agent is."""
+
+    def has(self, agent: str) -> bool:
+        return True
 
     def limits(self, project: str | None, session: dict[str, object]) -> Limits:
         return Limits()
@@ -317,7 +332,7 @@ class Node:
     def __init__(self, simulation: "Simulation", name: str, incarnation: int) -> None:
         self.simulation, self.name = simulation, name
         self.owner = Owner(name, incarnation)
-        self.launch_prefix = f"{name}.{incarnation}-"
+        self.launch_prefix = f"{name}-{incarnation}."
         self.store: Any = SteppedStore(simulation, self)
         self.log = Log(self.store, wakeups=simulation.wakeups)
         self.log.now = lambda: START_S + simulation.schedule.steps / 1000
@@ -330,6 +345,7 @@ class Node:
         self.runners = Runners(self)
         runners: Any = self.runners
         self.placement = Placement(self.log, facts, self.commands, runners)
+        self.placement.adopt = self.adopt
         self.pump = Pump(self.log, tick_max_s=0)
         self.pump.start()
         self.compactor = Compactor(self.log, Feed(self.log))
@@ -351,7 +367,7 @@ class Node:
         asyncio.get_running_loop().call_soon(call)
 
     def learn_who_lives(self, living: set[Owner]) -> None:
-        self.log.living = living - {self.owner}
+        self.log.living = {owner.node for owner in living} - {self.name}
 
     async def crash(self) -> None:
         self.is_alive = False
@@ -400,6 +416,16 @@ class Node:
             self.placement._waiting.setdefault(session_id, None)
         for session_id in list(self.placement._waiting):
             await self.placement._try(session_id)
+
+    async def adopt(self, journal: Journal) -> None:
+        """As recovery does: go on without an agent of another node."""
+        launch_id = journal.state.attached.launch_id if journal.state.attached is not None else ""
+        lost = Checkpoint(launch_id, journal.state.id, "alpha", "acp", "gone", 0, 0, 0, [], b"")
+
+        def make(state: Session) -> Any:
+            return observe(state, launch_id, [ob.AgentExited("lost")], self.facts.world(state))
+
+        await journal.record(make, checkpoint=lost, by_owner=True)
 
     async def take_up(self, session_id: str) -> None:
         """As recovery does: a turn that runs without its owner is this node's now."""

@@ -21,7 +21,7 @@ from perdure.runtime.verbs.outgoing import Outgoing
 from perdure.stores.base import Append, Kept, Owner
 from perdure.stores.wakeups import LocalWakeups
 from tests.core.stage import replayed as folded
-from tests.simulation.nodes import IGNORED, Node, SharedStore, timestamp
+from tests.simulation.nodes import IGNORED, Node, SharedPostgres, SharedStore, timestamp
 from tests.simulation.schedule import Schedule
 
 TROUBLE_STEPS = 260
@@ -30,6 +30,9 @@ STEPS_PER_ROUND = 4_000
 UNKNOWN_COMMITS = 0.03
 LOSS = 0.4
 """Of wake-ups between nodes."""
+
+
+AnyStore = SharedStore | SharedPostgres
 
 
 class Mutation:
@@ -59,7 +62,7 @@ class LossyWakeups(LocalWakeups):
 
 
 class Simulation:
-    def __init__(self, store: SharedStore, generation: int, seed: int, mutation: Mutation | None = None) -> None:
+    def __init__(self, store: AnyStore, generation: int, seed: int, mutation: Mutation | None = None) -> None:
         self.store, self.generation, self.seed = store, generation, seed
         self.mutation = mutation or Mutation()
         self.schedule = Schedule(seed)
@@ -214,7 +217,7 @@ class Simulation:
         if node in self.schedule.frozen or len(self.schedule.frozen) + 1 == len(self.nodes):
             return
         self.schedule.frozen.add(node)
-        await self.store.declare_dead(node.owner)
+        await self.store.declare_node_dead(node.owner)
         await self._spread()
         for session_id in self.sessions:
             heir = self.random.choice([one for one in self.nodes if one not in self.schedule.frozen])
@@ -332,9 +335,11 @@ class Simulation:
             raise Violation(f"seed {self.seed}: {what}")
 
 
-async def play(folder: Path, seeds: range, mutation: Mutation | None = None) -> int:
-    """How many steps these seeds took. Raises Violation, with the seed."""
-    store, steps = SharedStore(folder / "perdure.db"), 0
+async def play(place: Path | str, seeds: range, mutation: Mutation | None = None) -> int:
+    """How many steps these seeds took, on SQLite in a folder or on the PostgreSQL of an address. Raises Violation, with
+    the seed."""
+    store: AnyStore = SharedPostgres(place) if isinstance(place, str) else SharedStore(place / "perdure.db")
+    steps = 0
     await store.open()
     try:
         generation = await store.claim()

@@ -12,7 +12,9 @@ from tests.sizes import size
 
 PIECES = 8
 SEEDS = size("SEEDS", 2_000, fast=50) // PIECES
-MUTANT_SEEDS = 200
+POSTGRES_PIECES = 4
+POSTGRES_SEEDS = size("POSTGRES_SEEDS", 200, fast=4) // POSTGRES_PIECES
+MUTANT_SEEDS = 400
 
 
 @pytest.mark.parametrize("piece", range(PIECES))
@@ -20,6 +22,12 @@ async def test_whatever_happens_to_nodes_each_message_is_worked_once_and_each_vi
     piece: int, tmp_path: Path
 ) -> None:
     assert await play(tmp_path, range(piece * SEEDS, (piece + 1) * SEEDS)) > 0
+
+
+@pytest.mark.needs("postgresql")
+@pytest.mark.parametrize("piece", range(POSTGRES_PIECES))
+async def test_the_same_holds_on_postgresql(piece: int, postgres_url: str) -> None:
+    assert await play(postgres_url, range(piece * POSTGRES_SEEDS, (piece + 1) * POSTGRES_SEEDS)) > 0
 
 
 class OwnerWithoutDecidedSeq(Mutation):
@@ -49,6 +57,14 @@ class NoFence(Mutation):
 async def test_the_checker_finds_what_is_broken_on_purpose(mutation: type[Mutation], tmp_path: Path) -> None:
     with pytest.raises(Violation):
         await play(tmp_path, range(MUTANT_SEEDS), mutation())
+
+
+@pytest.mark.full
+@pytest.mark.needs("postgresql")
+@pytest.mark.parametrize("mutation", [OwnerWithoutDecidedSeq, NoFallbackPoll, GuessedNumbers, NoFence])
+async def test_the_checker_finds_the_same_on_postgresql(mutation: type[Mutation], postgres_url: str) -> None:
+    with pytest.raises(Violation):
+        await play(postgres_url, range(MUTANT_SEEDS), mutation())
 
 
 async def test_a_seed_is_one_run(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ async def test_heads_and_lists_look_numbers_up_in_an_index_whatever_the_length_o
         for statement in (sqlite_owners._HEADS, sqlite_reads._LOAD, sqlite_group._HEAD, sqlite_search._LAST):
             assert "events_by_session (session_key=?" in plan(statement, "[]")
             assert "SCAN sessions" not in plan(statement, "[]")
-        assert plan(sqlite_owners._WAITING) == "SCAN sessions USING INDEX sessions_waiting"
+        assert plan(sqlite_owners._WAITING, None).startswith("SCAN sessions USING INDEX sessions_waiting;")
+        assert plan(sqlite_owners._DUE, "", 1) == "SEARCH sessions USING INDEX sessions_due (due_at<?)"
         of_launch = plan(sqlite_reads._LAUNCHES.format(" WHERE launch_id = ?"), "l")
         assert "SEARCH launches USING INDEX sqlite_autoindex_launches_1 (launch_id=?)" in of_launch
 

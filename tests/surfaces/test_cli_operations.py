@@ -14,7 +14,7 @@ from tests.signing import signed_in
 from tests.surfaces.conftest import ServerProcess
 from tests.surfaces.recording import Recorder, recorded
 
-ALONE = {"serve", "rehearse", "completion", "mcp"}
+ALONE = {"serve", "rehearse", "completion", "mcp", "migrate"}
 """Commands that start something of their own. The tools of `mcp` are those of the client."""
 
 
@@ -37,6 +37,11 @@ class Terminal:
         done = self.server.run(*self.where, *words, stdin=stdin)
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
+
+    def refused(self, *words: str) -> None:
+        """A command that reaches the server, which can't do it."""
+        self.ran.add(self.name_of(*words))
+        assert self.server.run(*self.where, *words).returncode == 1, words
 
     def watch_changes(self) -> None:
         """`events` until it has seen one."""
@@ -133,6 +138,14 @@ def schedule(run: Terminal) -> None:
         run.run("jobs", word, job)
 
 
+def spread(run: Terminal) -> None:
+    run.run("nodes")
+    run.run("nodes", "list")
+    # A server on SQLite is the only node.
+    for words in ("drain here", "resume here", "remove here --yes", "move --from here --to there"):
+        run.refused("nodes", *words.split())
+
+
 @pytest.mark.full
 def test_every_operation_is_requested_by_a_command_or_says_why_not(terminal: Terminal, tmp_path: Path) -> None:
     talk(terminal)
@@ -140,6 +153,7 @@ def test_every_operation_is_requested_by_a_command_or_says_why_not(terminal: Ter
     keep(terminal)
     look_after(terminal)
     schedule(terminal)
+    spread(terminal)
     terminal.watch_changes()
     described = {each["operationId"] for item in document()["paths"].values() for each in item.values()}
     requested = terminal.recorder.requested

@@ -8,6 +8,7 @@ StoreError            the store can't keep a fact
   Fenced              this server no longer owns what it tries to write: stop
   NotOwner            another node owns the session: stop working on it
   StoreLocked         another process holds the store's lock: nothing was kept, try again in a moment
+  StoreUnavailable    the database can't be reached or is read-only: nothing was kept, try again in a moment
   StoreBusy           too much waits to be written: nothing was kept, try again in a moment
   StoreFull           the disk is full: nothing was written, try again when there is room
   StoreDamaged        what is stored can't be read: restore a backup, or go on without that session
@@ -78,6 +79,10 @@ class StoreLocked(StoreError):
     """Another process holds the store's lock for longer than is waited for. Nothing of the append was kept."""
 
 
+class StoreUnavailable(StoreError):
+    """The database can't be reached, or is read-only. Nothing of the append was kept."""
+
+
 class StoreBusy(StoreError):
     """Too much waits to be written already, as on a disk that stalls. Nothing of the append was kept."""
 
@@ -90,5 +95,5 @@ class StoreDamaged(StoreError):
     """What is stored can't be read. To try again is of no use."""
 
 
-NOTHING_KEPT = (Conflict, Fenced, StoreBusy, StoreFull, StoreLocked)
+NOTHING_KEPT = (Conflict, Fenced, StoreBusy, StoreFull, StoreLocked, StoreUnavailable)
 """After these it is sure that nothing was kept. After another StoreError nobody knows."""

@@ -109,6 +109,7 @@ class AgentExited(Struct, frozen=True):
         "signalled",
         "ended",
         "orphaned",
+        "expired",
         "spawn_failed",
         "never_started",
         "lost",
@@ -116,7 +117,8 @@ class AgentExited(Struct, frozen=True):
         "start_timeout",
         "stuck",
     ]
-    """`never_started`: the server died after it had recorded the launch and before a keeper ran."""
+    """`expired`: its node was cut off from the others for too long. `never_started`: the server died after it had
+    recorded the launch and before a keeper ran."""
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None

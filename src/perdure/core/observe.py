@@ -375,10 +375,17 @@ def _other_driver(decision: Decision, attached: Attached, fact: ob.AgentExited) 
         )
 
 
+EXIT_REASONS = {
+    "ended": "ended",
+    "orphaned": "orphaned",
+    "expired": "orphaned",
+    "lost": "keeper_lost",
+    "never_started": "keeper_lost",
+}
+
+
 def exit_reason(fact: ob.AgentExited) -> str:
-    return {"ended": "ended", "orphaned": "orphaned", "lost": "keeper_lost", "never_started": "keeper_lost"}.get(
-        fact.how, "exited"
-    )
+    return EXIT_REASONS.get(fact.how, "exited")
 
 
 def exit_words(fact: ob.AgentExited) -> str:
@@ -395,6 +402,8 @@ def exit_words(fact: ob.AgentExited) -> str:
         return f"was lost: {fact.error}" if fact.error else "was lost together with the process that held it"
     if fact.how == "orphaned":
         return "was ended because nothing watched it for too long"
+    if fact.how == "expired":
+        return "was ended because its node was cut off from the database for too long"
     if fact.signal is not None:
         return f"was killed by signal {fact.signal}"
     return f"ended by itself (exit code {fact.exit_code})"

@@ -110,7 +110,8 @@ class Queued(Struct, kw_only=True):
 
 
 class WaitsFor(Struct, frozen=True):
-    """Why an accepted message has not begun yet: a code for programs, a sentence for people."""
+    """Why an accepted message has not begun yet: a code for programs, a sentence for people. Without a sentence it is
+    not worth one: it begins in a moment, on another node."""
 
     code: str
     message: str

@@ -98,7 +98,7 @@ def start_turn(decision: Decision, message: Queued, *, is_retry: bool = False) -
         _begin(decision, beginning)
     if not has_title:
         decision.emit(ev.Title(title=title_of(message.text), by="message"))
-    if waits_for is not None:
+    if waits_for is not None and waits_for.message:
         decision.emit(ev.WaitingToBegin(turn=state.last_turn, code=waits_for.code, message=waits_for.message))
 
 
@@ -156,7 +156,7 @@ def begin_turn(decision: Decision) -> None:
     message = state.accepted
     assert message is not None
     if waits_for is not None:
-        if waits_for != state.waits_for:
+        if waits_for.message and waits_for != state.waits_for:
             decision.emit(ev.WaitingToBegin(turn=state.last_turn, code=waits_for.code, message=waits_for.message))
         return
     try:

@@ -3,11 +3,16 @@
 Above: server.py puts the surfaces in front of it. Below: everything in runtime/. It decides nothing.
 """
 
+import contextlib
 import logging
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from perdure import __version__
 from perdure.config import Config
+from perdure.core.errors import StoreError
 from perdure.runtime.agents.registry import Agents
 from perdure.runtime.data.projects import Projects
 from perdure.runtime.jobs.ledger import Ledger
@@ -32,6 +37,7 @@ from perdure.runtime.running.runners import Runners
 from perdure.runtime.running.sharing import Sharing
 from perdure.runtime.verbs.enclosures import Enclosures
 from perdure.runtime.verbs.jobs import Jobs
+from perdure.runtime.verbs.nodes import Nodes
 from perdure.runtime.verbs.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -53,25 +59,32 @@ class Engine:
         settings, launches, sharing = config.server, data / "launches", Sharing()
         self._data = data
         self.log = log
-        self.node = Node(log, node_id, fenced)
+        self.node = Node(log, node_id, settings, fenced, data / "lease.json")
+        self.node.about = self._about
         self.feed = Feed(log)
         self.compactor = Compactor(log, self.feed)
         self.facts = Facts(log, agents, projects, config)
         self.commands = Commands(log, self.facts)
         self.pump = Pump(log)
-        self.launcher = Launcher(launches, settings, Retiring(log, settings, sharing), sharing, self.pump, node_id)
+        retiring = Retiring(log, settings, sharing)
+        self.launcher = Launcher(launches, settings, retiring, sharing, self.pump, node_id, self.node.lease)
         disk = Disk(launches, self.launcher.limits().disk_floor_bytes, log.steady)
-        enclosures = Enclosures(data / "attachments", settings.max_attachment_bytes)
+        enclosures = Enclosures(data / "attachments", settings.max_attachment_bytes, log.shared)
 
         def orders(journal: Journal) -> Orders:
             return Orders(journal, self.facts, enclosures.shown)
 
         self.runners = Runners(log, self.facts, self.commands, self.launcher, disk, orders, fenced)
         self.placement = Placement(log, self.facts, self.commands, self.runners)
+        self.placement.is_draining = lambda: self.node.is_draining
         self.clocks = Clocks(log, self.facts, self.commands, self.runners, self.placement)
+        self.clocks.are_stopped = self.node.has_lost_lease
         self.recovery = Recovery(log, self.facts, self.commands, self.launcher, self.runners)
+        self.placement.adopt = self.recovery.adopt
+        self.node.on_death = self._on_death
         work = (self.placement, self.runners, self.launcher, self.clocks, disk, enclosures)
         self.sessions = Sessions(log, self.facts, self.commands, *work, data)
+        self.nodes = Nodes(log, self.facts, self.node)
         ledger = Ledger(log)
         self.jobs = Jobs(ledger, self.sessions)
         self.scheduler = Scheduler(log, ledger, self.sessions)
@@ -84,18 +97,36 @@ class Engine:
         await self.node.join(url)
         await self.sessions.eraser.complete()
         await self.log.recall_given()
-        await agents.recall(self.log.store)
+        await agents.recall(self.log.store, self.launcher.node_id)
+        self.log.watch_documents("project", self.facts.projects.reload)
+        self.facts.projects.on_change = lambda: self.log.announce_documents("project")
         self.facts.keep(agents.survey(self.log.store))
         self.log.start()
         await self.feed.start()
         await self.compactor.start()
         self.pump.start()
+        self.runners.start()
         await self.recovery.take_up()
         await self.placement.start()
         await self.clocks.start()
+        self.recovery.take_over_soon()
         self.facts.keep(self.recovery.survey())
         self.sessions.eraser.start()
         self.scheduler.start()
+
+    def _about(self) -> dict[str, Any]:
+        """For people who look at the list of nodes."""
+        settings, agents = self.facts.settings, self.facts.agents
+        return {
+            "name": settings.node_name or socket.gethostname(),
+            "version": __version__,
+            "slots": self.facts.config.slots,
+            "agents": sorted(agents.names()),
+        }
+
+    def _on_death(self) -> None:
+        self.recovery.take_over_soon()
+        self.placement.look()
 
     async def stop(self, *, stop_agents: bool = False) -> None:
         """Idle agents are ended; a running turn is left to its keeper, for the next server. With `stop_agents` every
@@ -106,8 +137,17 @@ class Engine:
         if stop_agents:
             await shutdown.abort_all(self.runners, self.commands, self.launcher)
         await shutdown.end_idle_agents(self.runners, self.commands, self.launcher)
+        is_empty = not len(self.runners) and not self.launcher.retiring
+        if is_empty:
+            with contextlib.suppress(StoreError):
+                await self.node.leave()
         await self.abandon()
         await self.sessions.eraser.stop()
+
+    async def discard(self) -> None:
+        """Other nodes may run this node's sessions: stop, and end every agent here."""
+        await self.abandon()
+        await self.launcher.end_all()
 
     async def abandon(self) -> None:
         """Stop everything at once, as after a start that failed. Keepers hold their agents, for the next server."""

@@ -1,8 +1,9 @@
 """What a store is: where facts are kept, in domain verbs.
 
-Above: the log (runtime/log/log.py) and the engine. Below: SQLite now, PostgreSQL later; one conformance suite
-(tests/conformance/stores.py) runs on each. Facts and wake-ups are two interfaces: losing a wake-up costs time,
-never data. The store gives events their numbers; it never looks inside their JSON.
+Above: the log (runtime/log/log.py) and the engine. Below: SQLite and PostgreSQL; one conformance suite
+(tests/conformance/stores.py) runs on each. What only a store for several nodes must do is in stores/shared.py. Facts
+and wake-ups are two interfaces: losing a wake-up costs time, never data. The store gives events their numbers; it never
+looks inside their JSON.
 """
 
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ class Node(Struct, frozen=True):
     dead: bool
     about: bytes
     """JSON for people: its address, its version."""
+    draining: bool = False
+    """A person wants it to run nothing new."""
 
 
 class Head(Struct, frozen=True):
@@ -140,6 +143,10 @@ class Listed(Struct, frozen=True):
     last_active_at: str
     public: bytes
     """The session's JSON as the API shows it, without `turns`."""
+    due_at: str | None = None
+    """When a clock of the idle session fires: see `due_sessions`."""
+    takes_slot: bool = False
+    """Whether its turn takes one of its project's slots."""
 
 
 class Spent(Struct, frozen=True, kw_only=True):
@@ -284,6 +291,8 @@ class Found(Struct, frozen=True):
     """The turn that the snippet is of; None if it is of the title."""
     last_seq: int = 0
     """The number of the session's last event."""
+    node: str | None = None
+    """The node that owns the session."""
 
 
 class Page(Struct, frozen=True):
@@ -315,6 +324,9 @@ class RunRow(Struct, frozen=True):
 
 
 class Store(Protocol):
+    is_shared: bool
+    """Whether several servers may use it at the same time; if so, it is a SharedStore (stores/shared.py)."""
+
     async def open(self) -> None:
         """Migrate and be ready."""
         ...
@@ -322,7 +334,8 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
     async def claim(self) -> int:
-        """Become the owner: a number higher than any before. Appends with a lower one raise Fenced."""
+        """Become the owner of the store: a number higher than any before. Appends with a lower one raise Fenced. A
+        shared store has no owner: every server gets the same number."""
         ...
 
     async def append(self, step: Append) -> Kept:
@@ -391,8 +404,9 @@ class Store(Protocol):
         """What turns have cost, summed up by the keys of the query, in their order."""
         ...
 
-    async def launches(self, launch_id: str | None = None) -> list[Checkpoint]:
-        """Those that are not gone: all of them, or the rows of one launch."""
+    async def launches(self, launch_id: str | None = None, *, node: str | None = None) -> list[Checkpoint]:
+        """Those that are not gone: all of them, the rows of one launch, or those of a node, with whose id and a hyphen
+        the ids of its launches begin."""
         ...
 
     async def given_twice(self) -> set[tuple[str, str]]:
@@ -424,6 +438,16 @@ class Store(Protocol):
 
     async def documents(self, kind: str) -> dict[str, bytes]: ...
 
+    async def document(self, kind: str, key: str) -> bytes | None: ...
+
+    async def add_document(self, kind: str, key: str, value: bytes) -> bool:
+        """Store a document unless one with this key exists; whether it was stored."""
+        ...
+
+    async def take_document(self, kind: str, key: str) -> bytes | None:
+        """Remove a document and return it. Of several callers, one gets it."""
+        ...
+
     async def join(self, node: str, about: bytes) -> int:
         """Register a node that starts: its incarnation, higher than any before of this node. Where the store admits
         one server at a time, every other node is dead from then on."""
@@ -439,7 +463,8 @@ class Store(Protocol):
 
     async def claim_session(self, session_id: str, owner: Owner, generation: int) -> int | None:
         """Become the owner of a session that has no living one: its fencing token. None if another living node owns
-        it, or if there is no such session."""
+        it, or if there is no such session. A node that is not marked dead keeps its sessions when it restarts: only its
+        own next incarnation may claim them."""
         ...
 
     async def release(self, session_id: str, token: int, expect: int, generation: int) -> bool:
@@ -452,8 +477,13 @@ class Store(Protocol):
         left out: `load` says which."""
         ...
 
-    async def waiting(self) -> list[str]:
-        """The sessions whose state is `accepted`, which wait for an owner to begin; least recently active first."""
+    async def waiting(self, node: str | None = None) -> list[str]:
+        """The sessions whose state is `accepted`, which wait for an owner to begin; least recently active first. With a
+        node only those that it may begin: another living node owns none of them."""
+        ...
+
+    async def due_sessions(self, until: str, limit: int) -> list[str]:
+        """Sessions that are due (`due_at`) at this time, the longest due first."""
         ...
 
     async def put_job(

@@ -69,6 +69,8 @@ T = TypeVar("T")
 class SqliteStore:
     """See Store. With `durability` "normal" a commit survives a killed server, with "full" also a power cut."""
 
+    is_shared = False
+
     def __init__(self, path: str | os.PathLike[str], *, durability: Durability = "normal") -> None:
         self._path = Path(path)
         self._durability = durability
@@ -146,8 +148,8 @@ class SqliteStore:
     async def usage(self, query: UsageQuery) -> list[UsageGroup]:
         return await self._read(sqlite_usage.usage, query)
 
-    async def launches(self, launch_id: str | None = None) -> list[Checkpoint]:
-        return await self._read(sqlite_reads.launches, launch_id)
+    async def launches(self, launch_id: str | None = None, *, node: str | None = None) -> list[Checkpoint]:
+        return await self._read(sqlite_reads.launches, launch_id, node)
 
     async def given_twice(self) -> set[tuple[str, str]]:
         return await self._read(sqlite_reads.given_twice)
@@ -196,6 +198,21 @@ class SqliteStore:
     async def documents(self, kind: str) -> dict[str, bytes]:
         return await self._read(sqlite_reads.documents, kind)
 
+    async def document(self, kind: str, key: str) -> bytes | None:
+        return await self._read(sqlite_reads.document, kind, key)
+
+    async def add_document(self, kind: str, key: str, value: bytes) -> bool:
+        added: bool = await self._writer.submit(
+            lambda connection: sqlite_upkeep.add_document(connection, kind, key, value)
+        )
+        return added
+
+    async def take_document(self, kind: str, key: str) -> bytes | None:
+        taken: bytes | None = await self._writer.submit(
+            lambda connection: sqlite_upkeep.take_document(connection, kind, key)
+        )
+        return taken
+
     async def join(self, node: str, about: bytes) -> int:
         incarnation: int = await self._writer.submit(lambda connection: sqlite_owners.join(connection, node, about))
         return incarnation
@@ -225,8 +242,11 @@ class SqliteStore:
     async def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
         return await self._read(sqlite_owners.heads, session_ids)
 
-    async def waiting(self) -> list[str]:
-        return await self._read(sqlite_owners.waiting)
+    async def waiting(self, node: str | None = None) -> list[str]:
+        return await self._read(sqlite_owners.waiting, node)
+
+    async def due_sessions(self, until: str, limit: int) -> list[str]:
+        return await self._read(sqlite_owners.due_sessions, until, limit)
 
     async def put_job(
         self,

@@ -18,7 +18,16 @@ from msgspec import Struct
 
 from perdure.core.errors import Conflict, Fenced, NotOwner, StoreDamaged, StoreError
 from perdure.stores.base import Append, Checkpoint, Draft, Given, Kept, Listed, Owner, Phrase, Receipt
-from perdure.stores.sqlite_owners import DECIDED_SEQ, LAST_SEQ, OWNERSHIP, count, is_count, is_living, number, ownership
+from perdure.stores.sqlite_owners import (
+    DECIDED_SEQ,
+    LAST_SEQ,
+    OWNERSHIP,
+    count,
+    is_count,
+    may_be_taken,
+    number,
+    ownership,
+)
 
 ROWS_MAX = 256
 """Rows of one statement; a power of two, so that few statements serve every number of rows."""
@@ -149,11 +158,11 @@ _HEAD = f"""
 _RECEIPT = "SELECT 1 FROM receipts WHERE session_key = ? AND message_id = ?"
 _CREATE = """
     INSERT INTO sessions (project, agent, workdir, state, status, title, labels, archived, parent, last_active_at,
-        public, session_id, machine_state, decided_seq)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"""
+        public, due_at, session_id, machine_state, decided_seq)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"""
 _LIST = """
     UPDATE sessions SET project = ?, agent = ?, workdir = ?, state = ?, status = ?, title = ?, labels = ?,
-        archived = ?, parent = ?, last_active_at = ?, public = ?
+        archived = ?, parent = ?, last_active_at = ?, public = ?, due_at = ?
     WHERE session_key = ?"""
 _HIDE = "UPDATE turns SET visible = 0 WHERE session_key = ? AND turn BETWEEN ? AND ?"
 # The same id once more is given twice, whoever it is given to; whoever had it before has it with others from now on.
@@ -294,15 +303,16 @@ class Group:
         return head
 
     def _claim(self, claimer: Owner, head: CachedHead) -> None:
-        if head.owner is None or not is_living(self._connection, head.owner):
+        if may_be_taken(self._connection, head.owner, claimer):
             head.owner, head.token = claimer, head.token + 1
             self._owners[head.key] = _owner_row(head.key, head.owner, head.token)
 
     def _check_claim(self, step: Append, head: CachedHead) -> None:
         """A step that gives the token too stands or falls with its claim."""
-        owner = head.owner
-        if step.token is not None and owner is not None and owner != step.claim and is_living(self._connection, owner):
-            raise NotOwner(f"session {step.session_id} belongs to {owner.node}, which is alive")
+        assert step.claim is not None
+        if step.token is not None and not may_be_taken(self._connection, head.owner, step.claim):
+            assert head.owner is not None
+            raise NotOwner(f"session {step.session_id} belongs to {head.owner.node}, which is alive")
 
     def _check(self, step: Append, head: CachedHead) -> None:
         # First: an owner that was replaced must stop, not read and try again.
@@ -442,6 +452,7 @@ def _columns(listed: Listed) -> Row:
         listed.parent,
         listed.last_active_at,
         listed.public,
+        listed.due_at,
     )
 
 

@@ -30,7 +30,8 @@ _HEADS = f"""
     SELECT session_id, {LAST_SEQ}, {DECIDED_SEQ}, {OWNERSHIP}
     FROM sessions LEFT JOIN heads USING (session_key)
     WHERE session_id IN (SELECT value FROM json_each(?))"""  # noqa: S608  our own words
-_LIVING = "SELECT 1 FROM nodes WHERE node = ? AND incarnation = ? AND dead = 0"
+# A node that restarts keeps its sessions: whatever its incarnation, it is alive until it is marked dead.
+_LIVING = "SELECT 1 FROM nodes WHERE node = ? AND dead = 0"
 _NODES = f"""
     SELECT CAST(node AS BLOB), {number("incarnation")}, {number("heartbeat")}, {number("dead")}, CAST(about AS BLOB)
     FROM nodes ORDER BY node"""  # noqa: S608  our own words
@@ -45,7 +46,12 @@ _JOIN = """
 _BEAT = "UPDATE nodes SET heartbeat = {next} WHERE node = ? AND incarnation = ? AND dead = 0"
 _NEXT = f"""
     CASE WHEN typeof(heartbeat) = 'integer' AND heartbeat BETWEEN 0 AND {MAX_COUNT - 1} THEN heartbeat + 1 ELSE 0 END"""
-_WAITING = "SELECT CAST(session_id AS BLOB) FROM sessions WHERE state = 'accepted' ORDER BY last_active_at, session_key"
+_WAITING = """
+    SELECT CAST(session_id AS BLOB) FROM sessions LEFT JOIN heads USING (session_key)
+    WHERE state = 'accepted' AND (?1 IS NULL OR owner IS NULL OR owner = ?1
+        OR NOT EXISTS (SELECT 1 FROM nodes WHERE node = heads.owner AND dead = 0))
+    ORDER BY last_active_at, sessions.session_key"""
+_DUE = "SELECT CAST(session_id AS BLOB) FROM sessions WHERE due_at <= ? ORDER BY due_at LIMIT ?"
 
 
 def ownership(owner: Any, incarnation: Any, token: Any) -> tuple[Owner | None, int]:
@@ -59,8 +65,13 @@ def ownership(owner: Any, incarnation: Any, token: Any) -> tuple[Owner | None, i
     return Owner(name_of(owner), count(incarnation)), token
 
 
-def is_living(connection: sqlite3.Connection, owner: Owner) -> bool:
-    return connection.execute(_LIVING, (owner.node, owner.incarnation)).fetchone() is not None
+def may_be_taken(connection: sqlite3.Connection, owner: Owner | None, claimer: Owner) -> bool:
+    """Whether a session with this owner becomes the claimer's."""
+    if owner is None:
+        return True
+    if owner.node == claimer.node:
+        return claimer.incarnation >= owner.incarnation
+    return connection.execute(_LIVING, (owner.node,)).fetchone() is None
 
 
 def join(connection: sqlite3.Connection, node: str, about: bytes) -> int:
@@ -90,9 +101,18 @@ def heads(connection: sqlite3.Connection, session_ids: Sequence[str]) -> dict[st
     return found
 
 
-def waiting(connection: sqlite3.Connection) -> list[str]:
+def waiting(connection: sqlite3.Connection, node: str | None) -> list[str]:
+    return _names(connection.execute(_WAITING, (node,)))
+
+
+def due_sessions(connection: sqlite3.Connection, until: str, limit: int) -> list[str]:
+    return _names(connection.execute(_DUE, (until, limit)))
+
+
+def _names(rows: sqlite3.Cursor) -> list[str]:
+    """Without those that can't be read."""
     found = []
-    for (session_id,) in connection.execute(_WAITING).fetchall():
+    for (session_id,) in rows.fetchall():
         try:
             found.append(name_of(session_id))
         except StoreDamaged:

@@ -221,12 +221,12 @@ def list_changes(
     return found
 
 
-def launches(connection: sqlite3.Connection, launch_id: str | None) -> list[Checkpoint]:
-    if launch_id is None:
-        rows = connection.execute(_LAUNCHES.format(""))
-    else:
-        rows = connection.execute(_LAUNCHES.format(" WHERE launch_id = ?"), (launch_id,))
-    return [_checkpoint(row) for row in rows.fetchall()]
+def launches(connection: sqlite3.Connection, launch_id: str | None, node: str | None) -> list[Checkpoint]:
+    conditions = {"launch_id = ?": launch_id, "substr(launch_id, 1, length(?1)) = ?1": node and f"{node}-"}
+    given = {condition: value for condition, value in conditions.items() if value is not None}
+    assert len(given) <= 1, "a launch or a node"
+    where = f" WHERE {next(iter(given))}" if given else ""
+    return [_checkpoint(row) for row in connection.execute(_LAUNCHES.format(where), tuple(given.values())).fetchall()]
 
 
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
@@ -242,6 +242,11 @@ def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
 
 def given_twice(connection: sqlite3.Connection) -> set[tuple[str, str]]:
     return set(connection.execute(_GIVEN_TWICE).fetchall())
+
+
+def document(connection: sqlite3.Connection, kind: str, key: str) -> bytes | None:
+    row = connection.execute("SELECT value FROM documents WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+    return None if row is None else row[0]
 
 
 def documents(connection: sqlite3.Connection, kind: str) -> dict[str, bytes]:

@@ -44,6 +44,9 @@ _SNIPPETS = """
 _LAST = """
     SELECT page.value, CAST((SELECT MAX(seq) FROM events WHERE session_key = page.value) AS INTEGER)
     FROM json_each(?) AS page"""
+_OWNERS = """
+    SELECT session_key, CAST(owner AS BLOB) FROM heads WHERE session_key IN (SELECT value FROM json_each(?))
+        AND owner IS NOT NULL"""
 
 
 class _Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -85,10 +88,11 @@ def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
     keys = [row[0] for row in rows]
     snippets = _snippets(connection, match, keys) if match and rows else {}
     last = _last_numbers(connection, keys)
+    owners = {key: str(owner, "utf-8", "replace") for key, owner in connection.execute(_OWNERS, (_array(keys),))}
     found = []
     for key, session_id, public, _ in rows:
         snippet, turn = snippets.get(key, (None, None))
-        found.append(Found(session_id, public, snippet, turn, last.get(key) or 0))
+        found.append(Found(session_id, public, snippet, turn, last.get(key) or 0, owners.get(key)))
     return Page(found, _write_cursor(_Cursor(rows[-1][3], rows[-1][0])) if more else None)
 
 

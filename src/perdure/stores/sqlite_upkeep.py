@@ -122,6 +122,17 @@ def put_document(connection: sqlite3.Connection, kind: str, key: str, value: byt
         connection.execute("INSERT OR REPLACE INTO documents (kind, key, value) VALUES (?, ?, ?)", (kind, key, value))
 
 
+def add_document(connection: sqlite3.Connection, kind: str, key: str, value: bytes) -> bool:
+    statement = "INSERT INTO documents (kind, key, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+    return connection.execute(statement, (kind, key, value)).rowcount > 0
+
+
+def take_document(connection: sqlite3.Connection, kind: str, key: str) -> bytes | None:
+    statement = "DELETE FROM documents WHERE kind = ? AND key = ? RETURNING value"
+    rows = connection.execute(statement, (kind, key)).fetchall()
+    return rows[0][0] if rows else None
+
+
 def drop_document(connection: sqlite3.Connection, kind: str, key: str, value: bytes) -> None:
     """If it is still this one."""
     connection.execute("DELETE FROM documents WHERE kind = ? AND key = ? AND value = ?", (kind, key, value))

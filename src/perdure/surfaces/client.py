@@ -406,6 +406,35 @@ class Client(Transport):
         fields are cron or every_s, time_zone, starts_at and until."""
         return self._json("POST", "/api/jobs/preview", body=fields, repeatable=True)
 
+    # Nodes -----------------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[Json]:
+        """The servers that share these sessions; on SQLite the one that answers."""
+        found: list[Json] = self._json("GET", "/api/nodes")["nodes"]
+        return found
+
+    def drain_node(self, node: str) -> Json:
+        """Let a node, named by its id or name, start nothing new; the node as it is then."""
+        return self._json("POST", _node(node, "drain"), repeatable=True)
+
+    def resume_node(self, node: str) -> Json:
+        """Let a draining node start turns again."""
+        return self._json("POST", _node(node, "resume"), repeatable=True)
+
+    def remove_node(self, node: str) -> Json:
+        """Forget a node that is gone for good: `sessions` says how many have no node now."""
+        return self._json("DELETE", _node(node), repeatable=False)
+
+    def move_sessions(self, to: str, session_ids: Sequence[str] = (), *, from_node: str | None = None) -> Json:
+        """Move these sessions to a node, or all of another node's: `{to, moved, failed}`. If only one is named and
+        can't be moved, that is a Problem."""
+        body: Json = {"session_ids": list(session_ids)} | _given(**{"from": from_node})
+        return self._json("POST", _node(to, "move"), body=body, repeatable=True)
+
+    def ready(self) -> Json:
+        """Whether the server should get new requests: a Problem with the code `unavailable` if not."""
+        return self._json("GET", "/api/ready")
+
     # Signing in ------------------------------------------------------------------------------------------------------
 
     def login_link(self) -> str:
@@ -456,6 +485,10 @@ def _project(project_id: str) -> str:
 
 def _job(job_id: str, *rest: str) -> str:
     return "/".join(["/api/jobs", *(quote(part, safe="") for part in (job_id, *rest))])
+
+
+def _node(node: str, *rest: str) -> str:
+    return "/".join(["/api/nodes", *(quote(part, safe="") for part in (node, *rest))])
 
 
 def _queue(answer: Json) -> list[Json]:

@@ -6,15 +6,37 @@ from typing import Any
 
 import pytest
 
+from tests import postgres
 from tests.harness import NO_LIMITS, ColdServer, LiveServer, SharedServers
 from tests.surfaces.conftest import CONFIG, ServerProcess
-from tests.surfaces.http.local import LocalServer, settings
+from tests.surfaces.http.local import LocalNodes, LocalServer, settings
+
+ON_NODES = {
+    *("agents", "attachments", "config", "diane", "diane_prompts", "histories", "import", "jobs", "joined_ranges"),
+    *("many_sessions", "open_design", "page_endpoints", "parents", "run", "session_pages", "signing_out"),
+    *("slash_commands", "snapshot", "teamhq", "teamhq_events", "usage", "watching", "contract"),
+}
+"""The modules whose behaviour is the same on two nodes with PostgreSQL, whichever of them is asked."""
+NODES = pytest.param("nodes", marks=[pytest.mark.full, pytest.mark.needs("postgresql")])
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    module = metafunc.module.__name__.rpartition(".test_")[2]
+    of_one = metafunc.definition.get_closest_marker("one_server") is not None
+    if "server" in metafunc.fixturenames and module in ON_NODES and not of_one:
+        metafunc.parametrize("server", ["one", NODES], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
-    """A server that the tests of a module share. Its streams take connections over."""
-    made = LocalServer(tmp_path_factory.mktemp("http"), settings(heartbeat_s=0.2)).start()
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """A server that the tests of a module share, or two nodes as one. Its streams take connections over."""
+    folder, given = tmp_path_factory.mktemp("http"), settings(heartbeat_s=0.2)
+    if getattr(request, "param", "one") == "nodes":
+        shared: postgres.Shared = request.getfixturevalue("postgres_server")
+        name = postgres.make_database(shared, request.getfixturevalue("postgres_template"))
+        made: LocalServer = LocalNodes(folder / "nodes", given, shared.url(name)).start()
+    else:
+        made = LocalServer(folder, given).start()
     yield made
     made.finish()
 

@@ -5,6 +5,8 @@ are. It is not for kills: those need a process.
 """
 
 import asyncio
+import os
+import random
 import socket
 import threading
 from collections.abc import Callable, Coroutine
@@ -20,6 +22,7 @@ from perdure.config import Config
 from perdure.runtime.running.runner import Runner
 from perdure.server import Server
 from perdure.surfaces.http.connections import BoundedProtocol
+from tests.cluster import AnyNode
 from tests.harness import WAIT_S, LiveServer, Stream, eventually
 
 TOKEN = "test-token-of-the-tests"
@@ -73,9 +76,10 @@ class LocalStream(Stream):
 
 
 class LocalServer(LiveServer):
-    def __init__(self, data: Path, config: Config, path: str = "taken_over") -> None:
+    def __init__(self, data: Path, config: Config, path: str = "taken_over", *, database: str | None = None) -> None:
         super().__init__(data)
         self._config = config
+        self._database = database
         self._protocol = PATHS[path]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -92,7 +96,14 @@ class LocalServer(LiveServer):
         return self
 
     async def _started(self, port: int | None) -> Server:
-        server = Server(data=self.data, port=port or 0, config=self._config, token=TOKEN, http_protocol=self._protocol)
+        server = Server(
+            data=self.data,
+            port=port or 0,
+            config=self._config,
+            token=TOKEN,
+            http_protocol=self._protocol,
+            database=self._database,
+        )
         await server.start()
         return server
 
@@ -164,3 +175,40 @@ class LocalServer(LiveServer):
         for session in self.get("/api/sessions?limit=1000&status=running")["sessions"]:
             self.post(f"/api/sessions/{session['id']}/stop")
         self._leave(stop_agents=True)
+
+
+class LocalNodes(LocalServer):
+    """Two such servers on one PostgreSQL, as one: each request and each stream goes to one, chosen at random."""
+
+    def __init__(self, data: Path, config: Config, database: str) -> None:
+        super().__init__(data, config)
+        (data / "workspaces").mkdir(parents=True)
+        together = {"workdirs": "shared", "workspaces": str(data / "workspaces")}
+        config = msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, **together))
+        self.nodes = [LocalServer(data / name, config, database=database) for name in "ab"]
+        self.random = random.Random(os.environ.get("PERDURE_TEST_SEED", "nodes"))
+
+    def any(self) -> LocalServer:
+        return self.random.choice(self.nodes)
+
+    def start(self, port: int | None = None) -> "LocalNodes":
+        for node in self.nodes:
+            node.start()
+        self.server = self.nodes[0].server
+        self._loop = self.nodes[0]._loop
+        self.url = self.nodes[0].url
+        self.http.close()
+        self.http = self.client(authorization=f"Bearer {TOKEN}")
+        return self
+
+    def client(self, **headers: str) -> httpx2.Client:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return httpx2.Client(base_url=self.url, headers=named, timeout=WAIT_S, transport=AnyNode(self))
+
+    def stream(self, path: str, position: str | None = None) -> LocalStream:
+        return LocalStream(self.any(), path, position)
+
+    def finish(self) -> None:
+        self.http.close()
+        for node in self.nodes:
+            node.finish()

@@ -19,7 +19,7 @@ from tests.harness import WAIT_S
 from tests.signing import KEY_HEADER, signed_in
 from tests.surfaces.http.local import PATHS, TOKEN, LocalServer
 
-OPEN = {"/api/health", "/api/login"}
+OPEN = {"/api/health", "/api/ready", "/api/login"}
 CLOSED = [
     (method.upper(), path.replace("{", "").replace("}", ""))
     for path, operations in document()["paths"].items()
@@ -182,12 +182,12 @@ async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None
     store: Store = SqliteStore(tmp_path / "perdure.db")
     await store.open()
     access = Access("token", store, "id", clock=lambda: now[0])
-    code = access.new_code(None)
+    code = await access.new_code(None)
     now[0] += CODE_LIFETIME_S
     with pytest.raises(Refused) as refusal:
         await access.redeem(code)
     assert refusal.value.code == "unauthorized"
-    cookie, key = await access.redeem(access.new_code(None))
+    cookie, key = await access.redeem(await access.new_code(None))
     head = head_of([(b"cookie", f"{access.cookie}={cookie}".encode()), (PAGE_KEY, key.encode())])
     assert access.login_of(head) is not None
     now[0] += COOKIE_LIFETIME_S
@@ -196,12 +196,12 @@ async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None
     await again.load()
     assert await store.documents("login") == {}
     for _ in range(CODES_AT_ONCE):
-        access.new_code(None)
+        await access.new_code(None)
     with pytest.raises(Refused) as refusal:
-        access.new_code(None)
+        await access.new_code(None)
     assert refusal.value.code == "rate_limited"
     now[0] += CODE_LIFETIME_S
-    assert access.new_code(None)
+    assert await access.new_code(None)
     await store.close()
 
 
@@ -218,13 +218,13 @@ async def test_sign_ins_that_are_over_are_forgotten_and_the_oldest_beyond_a_numb
     access.on_signed_out = ended.append
     for _ in range(5):
         now[0] += 1
-        await access.redeem(access.new_code(None))
+        await access.redeem(await access.new_code(None))
     assert [login["until"] for login in access.logins(None)] == [
         stamp(1_000_000 + number + COOKIE_LIFETIME_S) for number in (3, 4, 5)
     ]
     assert len(ended) == 2 and len(await store.documents("login")) == 3
     now[0] += COOKIE_LIFETIME_S
-    await access.redeem(access.new_code(None))
+    await access.redeem(await access.new_code(None))
     assert len(ended) == 5 and len(await store.documents("login")) == len(access.logins(None)) == 1
     await store.close()
 

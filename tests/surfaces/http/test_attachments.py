@@ -21,6 +21,7 @@ def files(server: LocalServer, session: str) -> list[Path]:
     return sorted((server.data / "attachments" / session).glob("*"))
 
 
+@pytest.mark.one_server
 def test_a_file_inside_a_message_is_kept_beside_the_log_and_named_in_it(server: LocalServer) -> None:
     session = server.create()
     given = [inside("shot.png", mime_type="image/png"), {"path": "/srv/notes.txt"}]
@@ -86,6 +87,7 @@ def test_a_message_that_is_not_taken_leaves_no_file(server: LocalServer) -> None
     server.wait_idle(session)
 
 
+@pytest.mark.one_server
 def test_the_same_message_again_keeps_its_file_once(server: LocalServer) -> None:
     session = server.create()
     body = {"text": "say it", "message_id": "once", "attachments": [inside("a.png")]}
@@ -95,6 +97,7 @@ def test_the_same_message_again_keeps_its_file_once(server: LocalServer) -> None
     server.wait_idle(session)
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd", "/etc/passwd", "..", "a\x00b", "é" * 300, "漢" * 100 + ".txt", ""]
 )
@@ -137,6 +140,7 @@ def test_what_a_client_says_of_a_size_is_not_believed(server: LocalServer) -> No
     ]
 
 
+@pytest.mark.one_server
 def test_a_message_that_is_taken_back_takes_its_files_along(server: LocalServer) -> None:
     session = server.create()
     server.send(session, "hang")

@@ -197,6 +197,7 @@ def test_each_way_to_run_an_agent_lists_its_options(server: LocalServer, agent: 
     assert agent_shown["models"] and agent_shown["modes"]
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("agent", EACH)
 def test_diane_shows_what_an_agent_offers_when_a_session_is_started(
     server: LocalServer, agent: str, tmp_path: Path

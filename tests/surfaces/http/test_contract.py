@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from perdure.surfaces.http import shapes
 from tests.harness import eventually
@@ -305,6 +306,7 @@ def test_a_message_is_accepted_once_however_often_it_is_sent(server: LocalServer
     server.post(f"/api/sessions/{session}/stop")
 
 
+@pytest.mark.one_server
 def test_a_busy_session_refuses_queues_or_is_interrupted(server: LocalServer) -> None:
     session = server.create()
     path = f"/api/sessions/{session}"

@@ -150,6 +150,7 @@ def calling(diane: Diane, session: str, text: str, query: str = "") -> Iterator[
         yield
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("query", ["", "?stream=true"])
 def test_a_client_that_disconnects_cancels_nothing(diane: Diane, session: str, query: str) -> None:
     with calling(diane, session, "ask Ready? | yes | no", query):

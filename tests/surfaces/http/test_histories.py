@@ -114,6 +114,7 @@ def test_a_retry_that_is_repeated_with_its_message_id_is_done_once(server: Local
     assert [turn["turn"] for turn in server.transcript(session)] == [2]
 
 
+@pytest.mark.one_server
 def test_a_transcript_has_the_revision_of_its_words(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     session = said(server, "say one")
     histories = server.server.sessions.histories
@@ -249,6 +250,7 @@ def test_an_ended_session_can_be_forked_but_not_changed(server: LocalServer) -> 
 def test_nothing_is_changed_while_a_turn_runs(server: LocalServer) -> None:
     session = said(server, "say one")
     server.send(session, "say half\nhang")
+    server.wait(session, lambda shown: shown["state"] == "processing")
     refused = edit(server, session, 1, "say won")
     assert (refused.status_code, refused.json()["code"], refused.json()["turn"]) == (409, "turn_active", 2)
     for path, body in (("rewind", {"turn": 1}), ("retry", {"turn": 1}), ("plan", {}), ("fork", {"turn": 2})):

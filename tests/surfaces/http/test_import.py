@@ -193,6 +193,7 @@ def test_a_permission_that_was_given_elsewhere_is_not_given_here(server: LocalSe
     server.post("/api/sessions/granted/stop")
 
 
+@pytest.mark.one_server
 def test_files_of_a_message_are_kept_or_nothing_is(server: LocalServer) -> None:
     def with_files(name: str, *files: Json) -> Json:
         first, *rest = turn(1, "say one", "one")

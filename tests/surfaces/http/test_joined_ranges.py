@@ -62,6 +62,7 @@ def test_a_finished_turn_is_smaller_and_says_the_same(server: LocalServer, joine
     assert said(events)[: len(said(joined.live))] == said(joined.live)
 
 
+@pytest.mark.one_server
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_position_gets_exactly_the_rest(server: LocalServer, joined: Ended, data: st.DataObject) -> None:

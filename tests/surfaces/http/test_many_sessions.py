@@ -122,6 +122,7 @@ def test_the_stream_over_all_sessions_carries_state_changes_only_each_once(both:
         assert "assistant_text" not in {kind for _, kind in events}
 
 
+@pytest.mark.one_server
 def test_a_position_past_the_end_of_all_goes_on_from_the_end(server: LocalServer) -> None:
     with server.stream("/api/events?all=true", "99999999") as stream:
         session = server.create()

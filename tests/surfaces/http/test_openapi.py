@@ -38,6 +38,7 @@ def known(server: LocalServer) -> dict[str, str]:
     return {
         "session_id": session,
         "job_id": job["id"],
+        "node_id": server.get("/api/nodes")["nodes"][0]["id"],
         "name": "rehearsal",
         "project_id": "none",
         "message_id": "m",

@@ -15,6 +15,7 @@ from tests.surfaces.http.test_access import is_problem
 from tests.surfaces.http.test_contract import fits
 
 
+@pytest.mark.one_server
 def test_the_server_says_how_it_is(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "say one")
@@ -29,6 +30,7 @@ def test_the_server_says_how_it_is(server: LocalServer) -> None:
     server.post(f"/api/sessions/{session}/stop")
 
 
+@pytest.mark.one_server
 def test_the_server_says_how_it_sees_a_directory(server: LocalServer, tmp_path: Path) -> None:
     (tmp_path / "site" / "src").mkdir(parents=True)
     (tmp_path / "link").symlink_to("site")

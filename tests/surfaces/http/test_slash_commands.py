@@ -81,6 +81,7 @@ def test_a_queued_command_that_would_need_a_replay_fails_visibly(server: LocalSe
     assert turns[later["message_id"]]["stop_reason"] == "end_turn"
 
 
+@pytest.mark.one_server
 def test_a_fork_knows_the_commands_of_its_agent_before_it_has_run(server: LocalServer, session: str) -> None:
     fork = server.http.post(f"/api/sessions/{session}/fork", json={}).json()["id"]
     assert post(server, fork, "/compact").json()["error"].endswith(DO_THIS)

@@ -146,6 +146,7 @@ def test_a_session_is_idle_between_turns_and_still_running(plain: TeamHQ) -> Non
     assert turn["turnNumber"] == 1 and turn["exitCode"] == 0 and turn["startedAt"] <= turn["endedAt"]
 
 
+@pytest.mark.one_server
 def test_a_running_turn_tells_its_process(plain: TeamHQ) -> None:
     session = plain.started("say hello")
     plain.message(session, "hang")

@@ -187,6 +187,7 @@ def test_viewers_that_leave_are_forgotten(both: LocalServer) -> None:
     eventually(lambda: watching() == 0, "no viewer")
 
 
+@pytest.mark.one_server
 def test_what_a_viewer_says_is_not_heard(server: LocalServer) -> None:
     session = server.create()
     with connect(server, events(session)) as connection:

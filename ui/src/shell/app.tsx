@@ -24,6 +24,7 @@ import { Dialog } from "../parts/dialog";
 const Search = whenNeeded(() => import("../views/search"));
 const UsageView = whenNeeded(() => import("../views/usage"));
 const Jobs = whenNeeded(() => import("../views/jobs/jobs"));
+const Nodes = whenNeeded(() => import("../views/nodes"));
 const Agents = whenNeeded(() => import("../views/agents"));
 const Projects = whenNeeded(() => import("../views/projects"));
 const Settings = whenNeeded(() => import("../views/settings"));
@@ -46,6 +47,8 @@ function viewOf(route: Route): ReactNode {
     case "job":
     case "editjob":
       return <Jobs route={route} />;
+    case "nodes":
+      return <Nodes />;
     case "agents":
       return <Agents />;
     case "projects":

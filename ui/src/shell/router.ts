@@ -14,6 +14,7 @@ export type Route =
   | { view: "newjob" }
   | { view: "job"; job: string }
   | { view: "editjob"; job: string }
+  | { view: "nodes" }
   | { view: "agents" }
   | { view: "projects" }
   | { view: "settings" }
@@ -35,6 +36,7 @@ export function routeOf(path: string, search: string): Route {
   if (first === "search") return { view: "search", q: given.get("q") ?? "" };
   if (first === "usage") return { view: "usage" };
   if (first === "jobs") return !second ? { view: "jobs" } : second === "new" && !third ? { view: "newjob" } : third === "edit" ? { view: "editjob", job: second } : { view: "job", job: second };
+  if (first === "nodes" && !second) return { view: "nodes" };
   if (first === "settings") return { view: second === "agents" ? "agents" : second === "projects" ? "projects" : "settings" };
   return { view: first ? "nowhere" : "home" };
 }
@@ -47,7 +49,7 @@ function decode(text: string): string {
   }
 }
 
-const NAMES: Partial<Record<Route["view"], string>> = { new: "New session", inbox: "Inbox", search: "Search", usage: "Usage", jobs: "Jobs", newjob: "New job", job: "Job", editjob: "Edit job", agents: "Agents", projects: "Projects", settings: "Settings", inspector: "Events", nowhere: "Nothing here" };
+const NAMES: Partial<Record<Route["view"], string>> = { new: "New session", inbox: "Inbox", search: "Search", usage: "Usage", jobs: "Jobs", newjob: "New job", job: "Job", editjob: "Edit job", nodes: "Nodes", agents: "Agents", projects: "Projects", settings: "Settings", inspector: "Events", nowhere: "Nothing here" };
 
 /** What the tab is called where that is not a session's title. */
 export const nameOf = (route: Route) => (NAMES[route.view] ? `${NAMES[route.view]} · Perdure` : "Perdure");

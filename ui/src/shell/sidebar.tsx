@@ -1,7 +1,7 @@
 // The list of sessions: what waits for the person, what works, what waits to begin, and the rest, with what sessions started below them. Above:
 // the app. Below: the overview. It is navigation: each entry is a link.
 
-import { useEffect, useMemo, useState, type KeyboardEvent } from "react";
+import { useEffect, useLayoutEffect, useMemo, useState, type KeyboardEvent } from "react";
 import { Button, IconButton, Link } from "../parts/button";
 import { Ago } from "../parts/clock";
 import { Dot } from "../parts/dot";
@@ -9,10 +9,12 @@ import { Icon, type IconName } from "../parts/icons";
 import { Menu } from "../parts/menu";
 import { ancestors, below, grouped, tree, type Tree } from "../state/grouping";
 import { stuck, useJobs } from "../state/jobs";
+import { useSeveralNodes } from "../state/nodes";
 import { attention, titleOf, useOverview } from "../state/sessions";
 import { placeOf, withoutMarks } from "../text/words";
 import type { Session } from "../wire/types";
 import { Branch, useFolds, type Folds } from "./branches";
+import { register } from "./commands";
 import { go, pathOf, useRoute } from "./router";
 
 interface Filter {
@@ -35,6 +37,8 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
   const current = "id" in route ? route.id : null;
   const folds = useFolds(shown, current);
   const waiting = sessions.filter((session) => session.pending_prompts > 0).length + stuck(useJobs().value.jobs).length;
+  const several = useSeveralNodes();
+  useLayoutEffect(() => (several ? register([{ id: "nodes", title: "Nodes", keys: "g n", group: "Page", run: () => go("/nodes") }]) : undefined), [several]);
   const filtered = Object.values(filter).some(Boolean);
   const known = useMemo(() => new Map(shown.map((session) => [session.id, session])), [shown]);
   const open = current === null ? undefined : known.get(current);
@@ -68,8 +72,9 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
         {more && <Link to="/search" className="reach block px-2 text-xs text-quiet underline underline-offset-2">Older sessions are found by search</Link>}
       </div>
       <div className="grid grid-cols-2 gap-0.5 border-t border-line p-2 text-sm">
-        <Place to="/inbox" icon="inbox" label="Inbox" count={waiting} current={route.view === "inbox"} wide />
+        <Place to="/inbox" icon="inbox" label="Inbox" count={waiting} current={route.view === "inbox"} wide={!several} />
         <Place to="/jobs" icon="clock" label="Jobs" current={["jobs", "newjob", "job", "editjob"].includes(route.view)} />
+        {several && <Place to="/nodes" icon="nodes" label="Nodes" current={route.view === "nodes"} />}
         <Place to="/usage" icon="chart" label="Usage" current={route.view === "usage"} />
         <Place to="/settings/agents" icon="agent" label="Agents" current={route.view === "agents"} />
         <Place to="/settings/projects" icon="folder" label="Projects" current={route.view === "projects"} />

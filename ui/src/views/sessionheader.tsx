@@ -11,6 +11,7 @@ import { Button } from "../parts/button";
 import { register } from "../shell/commands";
 import { go, pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
+import { useNodeName } from "../state/nodes";
 import { attention, ATTENTION_WORDS, isBusy, titleOf, useOverview } from "../state/sessions";
 import { contextReason, CONTEXT_WORDS, exact, placeOf, until } from "../text/words";
 import { at, patch, post, remove } from "../wire/api";
@@ -20,6 +21,7 @@ import { interrupt } from "./working";
 
 export function SessionHeader({ id, session, agent, panel, onPanel }: { id: string; session: Session | null; agent: string; panel: boolean; onPanel: () => void }) {
   const [asking, setAsking] = useState<"rename" | "labels" | "purge" | null>(null);
+  const node = useNodeName(id);
   const parent = useOverview().sessions.find((one) => one.id === session?.parent);
 
   useLayoutEffect(
@@ -59,6 +61,7 @@ export function SessionHeader({ id, session, agent, panel, onPanel }: { id: stri
         <p className="truncate text-xs text-quiet">
           <span className={mark === "waiting" ? "text-amber" : mark === "working" ? "text-accent" : mark === "accepted" ? "text-text" : mark === "failed" ? "text-red" : ""}>{session.state === "ended" ? `Ended: ${session.status}` : ATTENTION_WORDS[mark]}</span>
           <span title={session.workdir}> · {agent} · {placeOf(session)}</span>
+          {node && <span title="The node that runs it"> · on {node}</span>}
           {session.labels.map((label) => <span key={label}> · #{label}</span>)}
           {session.waiting_until && <span className="text-amber" title={exact(session.waiting_until)}> · waits until {until(session.waiting_until, Date.now())}</span>}
         </p>

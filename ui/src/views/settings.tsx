@@ -7,12 +7,14 @@ import { CopyButton } from "../parts/markdown";
 import { PageHead } from "../parts/pagehead";
 import { attempt, say } from "../shell/toast";
 import { setTelling, telling } from "../shell/telling";
+import { useSeveralNodes } from "../state/nodes";
 import { setTheme, theme, type Theme } from "../state/kept";
 import { bytes, count, duration, exact } from "../text/words";
 import { get, post, remove } from "../wire/api";
 import { setPageKey } from "../wire/ask";
 
 export default function Settings() {
+  const several = useSeveralNodes();
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
       <PageHead title="Settings" about="This browser and this server" />
@@ -25,6 +27,7 @@ export default function Settings() {
           <ul className="space-y-1 text-sm">
             <li><Link to="/settings/agents" className="text-accent underline underline-offset-2">Agents</Link> and what they lack</li>
             <li><Link to="/settings/projects" className="text-accent underline underline-offset-2">Projects</Link>, their permission rules and limits</li>
+            {several && <li><Link to="/nodes" className="text-accent underline underline-offset-2">Nodes</Link>, the servers that share these sessions</li>}
             <li><a href="/api/docs" className="text-accent underline underline-offset-2">The API</a> for other programs</li>
           </ul>
         </section>

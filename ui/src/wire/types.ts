@@ -70,6 +70,9 @@ export interface Session {
   event_count: number;
   turn_count: number;
   pid: number | null;
+  /** The node that owns it, in lists and where a session is asked for; snapshots don't know it. */
+  node?: string | null;
+  node_name?: string | null;
   native_session_id: string | null;
   model: string | null;
   mode: string | null;

@@ -103,6 +103,8 @@ class Agents:
         self.abilities: dict[str, Abilities] = {}
         self.probed: dict[str, Probed] = {}
         """What was learnt of each program, by its fingerprint."""
+        self.documents, self._probes = "agent", "probe"
+        """The kinds of documents in which these are stored."""
         self._lookups: dict[str, _Lookup] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._configure(configured)
@@ -125,6 +127,9 @@ class Agents:
 
     def names(self) -> list[str]:
         return sorted(self._agents)
+
+    def has(self, name: str) -> bool:
+        return name in self._agents
 
     def settings(self, name: str) -> AgentSettings:
         agent = self._agents.get(name)
@@ -257,12 +262,15 @@ class Agents:
         arguments = self._asked_with(name, program)
         return None if arguments is None else self.probed.get(fingerprint_of(program.binary, arguments))
 
-    async def recall(self, store: Store) -> None:
-        """Know again what an earlier server learnt. What another version wrote and can't be read is found out again."""
-        for name, body in (await store.documents("agent")).items():
+    async def recall(self, store: Store, node_id: str) -> None:
+        """Know again what an earlier server learnt. What another version wrote and can't be read is found out again.
+        With several nodes each has its own agents."""
+        if store.is_shared:
+            self.documents, self._probes = f"agent.{node_id}", f"probe.{node_id}"
+        for name, body in (await store.documents(self.documents)).items():
             with contextlib.suppress(*UNREADABLE):
                 self.abilities[name] = msgspec.json.decode(body, type=Abilities)
-        for body in (await store.documents("probe")).values():
+        for body in (await store.documents(self._probes)).values():
             with contextlib.suppress(*UNREADABLE):
                 probed = msgspec.json.decode(body, type=Probed)
                 self.probed[probed.fingerprint] = probed
@@ -272,10 +280,10 @@ class Agents:
         await self.probe()
         here = [self._known(name, program) for name in self.names() for program in self._programs(name)]
         lasting = {each.fingerprint: msgspec.json.encode(each) for each in here if each is not None and each.lasts}
-        kept = await store.documents("probe")
+        kept = await store.documents(self._probes)
         for key in kept.keys() | lasting.keys():
             if kept.get(key) != lasting.get(key):
-                await store.put_document("probe", key, lasting.get(key))
+                await store.put_document(self._probes, key, lasting.get(key))
 
     def _is_claude(self, name: str) -> bool:
         return self._agents[name].driver.startswith(EITHER_CLAUDE)

@@ -25,6 +25,7 @@ from perdure.runtime.data.filesystem import (
     boot_id,
     close_to_others,
     file_system,
+    machine_id,
     make_private,
     not_ours,
 )
@@ -36,7 +37,7 @@ FILES = ("perdure.db", "perdure.db-wal", "perdure.db-shm", "lock", "token", "ins
 FOLDERS = ("launches", "quarantine", "attachments", "workspaces", "rehearsal")
 MAX_EPOCH = 999_999_999
 """It is a part of positions, which clients send back."""
-_INSTALL = re.compile(r"[0-9a-f]{8}( [0-9]+)?")
+_INSTALL = re.compile(r"[0-9a-f]{8}( [0-9]+( [0-9a-f]{8})?)?")
 
 
 class Boot(Struct, frozen=True):
@@ -123,11 +124,12 @@ class DataDirectory:
         return kept
 
     def install_id(self) -> str:
-        """By which the processes of this directory's server are known. A copy of the directory gets another one: its
-        server must not end the agents of the server that it was copied from."""
-        place = str(self.path.stat().st_ino)
+        """By which the processes of this directory's server, and its node, are known. A copy of the directory gets
+        another one, also on a copy of the whole disk in another machine: its server must not end the agents of the
+        server that it was copied from, nor take its sessions."""
+        place = [str(self.path.stat().st_ino), *([machine] if (machine := machine_id()) else [])]
         try:
-            known = self._kept("install", lambda: f"{secrets.token_hex(4)} {place}")
+            known = self._kept("install", lambda: " ".join((secrets.token_hex(4), *place)))
         except UnicodeError:
             known = ""
         if not _INSTALL.fullmatch(known):
@@ -135,11 +137,12 @@ class DataDirectory:
                 f"The id in {self.path / 'install'} is damaged. Restore the file from a backup; or delete it, and the "
                 "next start makes another id: then turns that still run fail, and browsers have to sign in again."
             )
-        kept = known.split()
-        if kept[1:] not in ([], [place]):
-            kept = [secrets.token_hex(4)]
-        self.write("install", f"{kept[0]} {place}\n")
-        return kept[0]
+        install_id, *before = known.split()
+        # Older versions have noted less.
+        if before != place[: len(before)]:
+            install_id = secrets.token_hex(4)
+        self.write("install", " ".join((install_id, *place)) + "\n")
+        return install_id
 
     def _kept(self, name: str, make: Callable[[], str]) -> str:
         path = self.path / name

@@ -23,6 +23,7 @@ PRIVATE = "is in Perdure's data directory, where an agent could change what was 
 """What is wrong with a path that is private."""
 MOUNTS = Path("/proc/self/mounts")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MACHINE_ID = Path("/etc/machine-id")
 UNKNOWN_BOOT = "unknown"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
@@ -80,6 +81,15 @@ def boot_id() -> str:
         return BOOT_ID.read_text().strip()
     except OSError:
         return UNKNOWN_BOOT
+
+
+def machine_id() -> str:
+    """A hash of this machine's own id, which copies of its disk may keep; empty where it has none."""
+    try:
+        own = MACHINE_ID.read_bytes().strip()
+    except OSError:
+        return ""
+    return hashlib.sha256(own).hexdigest()[:8] if own else ""
 
 
 def directory_identity(path: str) -> str | None:

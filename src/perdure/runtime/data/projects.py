@@ -6,6 +6,7 @@ Above: the verbs and the facts. Below: the store.
 import asyncio
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,17 @@ class Projects:
         self._made: dict[str, ProjectSettings] = {}
         # One change at a time: each looks at what is there, and then waits for the store.
         self._changing = asyncio.Lock()
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when this server has changed a project: other nodes read it again."""
 
     async def load(self) -> dict[str, str]:
         """Those that were made over the API; what is wrong with each that can't be read, and so is not there."""
         self._made, damaged = read(await self._store.documents("project"))
         return damaged
+
+    async def reload(self) -> None:
+        """Another node has changed some."""
+        await self.load()
 
     def all(self) -> dict[str, ProjectSettings]:
         return {**self._made, **self._configured}
@@ -62,10 +69,12 @@ class Projects:
         async with self._changing:
             identity = base or "project"
             number = 2
-            while identity in self.all():
+            body = msgspec.json.encode(settings)
+            while identity in self.all() or not await self._store.add_document("project", identity, body):
                 identity = f"{base or 'project'}-{number}"
                 number += 1
-            await self._put(identity, settings)
+            self._made[identity] = settings
+        self.on_change()
         return identity
 
     async def change(self, key: str, changes: dict[str, Any]) -> str:
@@ -83,6 +92,7 @@ class Projects:
             self._refuse_configured(identity)
             await self._store.put_document("project", identity, None)
             self._made.pop(identity, None)
+        self.on_change()
 
     def around(self, path: str) -> list[str]:
         """The projects that a directory lies in: of nested ones the innermost, all of them if they share a path."""
@@ -129,6 +139,7 @@ class Projects:
     async def _put(self, identity: str, settings: ProjectSettings) -> None:
         await self._store.put_document("project", identity, msgspec.json.encode(settings))
         self._made[identity] = settings
+        self.on_change()
 
     def _refuse_configured(self, identity: str) -> None:
         if identity in self._configured:

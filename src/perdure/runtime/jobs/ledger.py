@@ -49,6 +49,8 @@ class Ledger:
         self._log = log
         self._store = log.store
         self.on_change: Callable[[], None] = lambda: None
+        self.decided_here: set[str] = set()
+        """Jobs of whose runs this node has decided something; as many as there are jobs."""
 
     def now_ms(self) -> int:
         return int(self._log.now() * 1000)
@@ -134,6 +136,8 @@ class Ledger:
         row = JobRow(job.id, revision, job.start_ms, msgspec.json.encode(job))
         new, changed = ([row_of(run) for run in runs] for runs in (decided.new, decided.changed))
         await self._store.put_job(row, self._log.generation, expect=expect, new=new, changed=changed)
+        if new or changed:
+            self.decided_here.add(job.id)
         self.on_change()
 
     def _read(self, row: JobRow) -> Job | None:

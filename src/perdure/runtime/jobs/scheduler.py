@@ -48,6 +48,8 @@ RETRY_FOR_MS = 600_000
 SEND_LIMIT_S = 60.0
 """How long sending a message may take, including a probe of the agent's program."""
 DUE_AT_ONCE = 100
+OTHERS_AFTER_MS = 10_000
+"""How long other nodes leave a run to the one that claimed it."""
 SENDING_AT_ONCE = 8
 RUNS_KEPT = 1_000
 ERASED_AT_ONCE = 100
@@ -171,10 +173,15 @@ class Scheduler:
         opened = await self._ledger.opened()
         self._sessions_of_runs = {run.session_id for run in opened if run.session_id is not None}
         for run in opened:
-            if run.state == "starting" and run.job_id not in self._sending:
+            if run.state == "starting" and run.job_id not in self._sending and self._is_ours(run):
                 self._sending[run.job_id] = asyncio.create_task(self._send(run), name=f"job {run.job_id}")
             elif run.state == "running" and (is_time or run.session_id in touched):
                 await self._guarded(run.job_id, self._look(run))
+
+    def _is_ours(self, run: Run) -> bool:
+        """With several nodes the one that decided on a run sends it. Others do after a while: it may have died."""
+        is_young = self._ledger.now_ms() - run.claimed_ms < OTHERS_AFTER_MS
+        return self._log.shared is None or run.job_id in self._ledger.decided_here or not is_young
 
     async def _send(self, run: Run) -> None:
         """Send its message, or record why that is impossible. Retries after a pause."""
@@ -264,8 +271,8 @@ class Scheduler:
         if spec.session == "same" and not await self._is_open(run):
             run = await self._moved(job, run)
         session_id = str(run.session_id)
-        if session_id == session_of(job, run) and not await sessions.exists(session_id):
-            return run, (await sessions.create(opening_of(job, run), message, session_id=session_id))[1]
+        if session_id == session_of(job, run):
+            return run, await sessions.create_once(session_id, opening_of(job, run), message)
         return run, await sessions.send(session_id, message)
 
     async def _is_open(self, run: Run) -> bool:

@@ -17,7 +17,8 @@ spawned the agent dies.
 - `lock` comes open and locked from the server, so there is no moment at which a starting keeper looks dead.
 - `sock` is presence. Upward go single bytes ("o" there is output, "x" it is over), which may be lost: facts are in
   the files. No second one follows while one is unread, and no "o" at all to a server that sees `out` grow by other
-  means. Downward goes one JSON object per line: feed, ack, end, limits, hints.
+  means. Downward goes one JSON object per line: feed, ack, end, limits, hints, lease.
+- A lease, where nodes share directories, says until when the agent may act. Nobody's presence replaces it.
 - exit.json is written last, in one rename. Without it and without the lock, the keeper was killed.
 """
 
@@ -50,6 +51,9 @@ KILL_AGAIN_S = 0.1
 DRAIN_S = 2.0
 ORPHAN_EOF_GRACE_S = 5.0
 ORPHAN_TERM_GRACE_S = 2.0
+LEASE_LOOK_S = 0.2
+STOP_AGAIN_MAX_S = 5.0
+MAX_STOP_LOOKS = 20
 MAX_PEERS = 16
 MAX_COMMAND_BYTES = 64 * 1024
 
@@ -59,6 +63,7 @@ FALLOC_KEEP_SIZE_AND_PUNCH_HOLE = 0x03
 
 LINUX = sys.platform == "linux"
 LIBC = ctypes.CDLL(None, use_errno=True)
+NEVER = float("inf")
 
 
 def timestamp() -> str:
@@ -66,16 +71,25 @@ def timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
 
 
+def boottime_s() -> float:
+    """The lease's clock: it goes on while the machine is suspended, where the system has such a clock."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def write_whole(name: str, value: dict[str, object]) -> None:
     """A small JSON file that is either there entirely or not at all."""
-    fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        data = json.dumps(value).encode()
-        while data:
-            data = data[os.write(fd, data) :]
-    finally:
-        os.close(fd)
+    with open(os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(json.dumps(value).encode())
     os.rename(name + ".new", name)
+
+
+def read_whole(path: str) -> bytes:
+    """A small file, or nothing if it can't be read: its process is gone, or it belongs to somebody else."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def unread(fd: int) -> bool:
@@ -169,11 +183,9 @@ class Tail:
         self._size = os.fstat(2).st_size
 
     def _shrink(self, data: bytes) -> bytes:
-        old = os.open("err", os.O_RDONLY)
-        try:
-            tail = os.pread(old, ERR_KEPT_BYTES, max(0, self._size - ERR_KEPT_BYTES))
-        finally:
-            os.close(old)
+        with open("err", "rb") as old:
+            old.seek(max(0, self._size - ERR_KEPT_BYTES))
+            tail = old.read(ERR_KEPT_BYTES)
         self._open("err.new", os.O_TRUNC)
         os.rename("err.new", "err")
         return (tail + data)[-ERR_KEPT_BYTES:]
@@ -246,10 +258,7 @@ class Tree:
             return self._living_group()
         parents = self._parents()
         own = {os.getpid()}
-        while True:
-            more = {pid for pid, parent in parents.items() if parent in own and pid not in own}
-            if not more:
-                break
+        while more := {pid for pid, parent in parents.items() if parent in own and pid not in own}:
             own |= more
         own |= {pid for pid in parents if pid not in own and self._is_marked(pid)}
         own |= {pid for pid in self._members() if pid in parents}
@@ -258,30 +267,37 @@ class Tree:
     def signal(self, number: int) -> list[int]:
         """Pids are used at once after the look: their numbers can't come round again in that time."""
         pids = self.living()
-        for pid in pids:
-            try:
-                if pid < 0:
-                    os.killpg(-pid, number)
-                else:
-                    os.kill(pid, number)
-            except (ProcessLookupError, PermissionError):
-                continue  # gone meanwhile, or it changed its user: not ours to end any more
+        # Children go on before their parents: a shell that sees its child stopped takes that for job control.
+        for pid in reversed(pids) if number == signal.SIGCONT else pids:
+            # It may be gone meanwhile, or have changed its user: then it is not ours to signal any more.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
         return pids
+
+    def stop(self) -> bool:
+        """Whether all of it stands still now. Who has SIGSTOP pending can't fork any more, so it does when a look finds
+        nobody new. Their states say less: who waits for the child of a vfork that was stopped never gets to "T"."""
+        seen: set[int] = set()
+        for _ in range(MAX_STOP_LOOKS):
+            found = set(self.signal(signal.SIGSTOP))
+            if found <= seen:
+                return True
+            seen |= found
+        return False
 
     def _living_group(self) -> list[int]:
         """Without /proc the agent's process group is all that can be seen from here."""
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.leader, 0)
-        except (ProcessLookupError, PermissionError):
-            return []
-        return [-self.leader]
+            return [-self.leader] if self.leader else []
+        return []
 
     def _parents(self) -> dict[int, int]:
         found = {}
         for name in os.listdir("/proc"):
             if name.isdigit():
                 # After the last ")" only: a command's name may hold anything.
-                fields = read_proc(f"/proc/{name}/stat").rpartition(b")")[2].split()
+                fields = read_whole(f"/proc/{name}/stat").rpartition(b")")[2].split()
                 if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
                     found[int(name)] = int(fields[1])
         return found
@@ -289,27 +305,10 @@ class Tree:
     def _members(self) -> list[int]:
         """Also in groups that were made inside of it. Zombies are among them: who is alive is seen in /proc."""
         groups = os.walk(self.group) if self.group else ()
-        return [int(pid) for folder, *_ in groups for pid in read_proc(f"{folder}/cgroup.procs").split()]
+        return [int(pid) for folder, *_ in groups for pid in read_whole(f"{folder}/cgroup.procs").split()]
 
     def _is_marked(self, pid: int) -> bool:
-        return self._mark in b"\0" + read_proc(f"/proc/{pid}/environ") + b"\0"
-
-
-def read_proc(path: str) -> bytes:
-    """A file of /proc, or nothing if its process is gone or belongs to somebody else."""
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        parts = []
-        while part := os.read(fd, CHUNK_BYTES):
-            parts.append(part)
-        return b"".join(parts)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
+        return self._mark in b"\0" + read_whole(f"/proc/{pid}/environ") + b"\0"
 
 
 def enter(group: str | None) -> None:
@@ -363,15 +362,66 @@ def spawn(argv: list[str], env: dict[str, str], cwd: str, group: str | None = No
 
 
 def parse_command(line: bytes) -> dict[str, float] | None:
-    """One line from the server, its objects `end` and `limits` laid open; None if it makes no sense."""
+    """One line from the server, its objects laid open; None if it makes no sense."""
     try:
         command = json.loads(line)
         found = {name: float(command[name]) for name in ("ack", "feed", "hints") if name in command}
-        for group in ("end", "limits"):
+        for group in ("end", "limits", "lease"):
             found |= {name: float(value) for name, value in command.get(group, {}).items()}
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
-    return found if all(abs(value) < float("inf") for value in found.values()) else None
+    return found if all(abs(value) < NEVER for value in found.values()) else None
+
+
+class Lease:
+    """Until when the agent may act; some time later another node may take its session over. The tree is paused then,
+    not ended: minutes without the database must lose no turn. A launch that has no lease gets one that never ends."""
+
+    def __init__(
+        self, tree: Tree, path: str = "", incarnation: float = 0, deadline_s: float = NEVER, paused_max_s: float = NEVER
+    ) -> None:
+        self._tree, self._path, self._incarnation = tree, path, incarnation
+        self._deadline_s = self.look_at_s = deadline_s
+        self._paused_max_s = paused_max_s
+        self._paused_since_s, self._stop_at_s = NEVER, 0.0
+
+    def is_paused(self) -> bool:
+        return self._paused_since_s < NEVER
+
+    def is_paused_too_long(self) -> bool:
+        return boottime_s() >= self._paused_since_s + self._paused_max_s
+
+    def holds(self) -> bool:
+        """The file renews it only for the incarnation that claimed the session: the node's next one may have lost it to
+        another node, and says over the socket which launches are still its own."""
+        if boottime_s() >= self._deadline_s:
+            written = parse_command(b'{"lease":%b}' % read_whole(self._path)) or {}
+            if written.get("incarnation") == self._incarnation:
+                self._deadline_s = max(self._deadline_s, written.get("deadline_s", 0))
+        return boottime_s() < self._deadline_s
+
+    def set(self, incarnation: float, deadline_s: float) -> None:
+        if self._path:
+            self._incarnation, self._deadline_s, self.look_at_s = incarnation, deadline_s, 0
+            self.look()
+
+    def look(self) -> bool:
+        """Pause the tree or let it go on, if it is time to; whether it is paused."""
+        now = boottime_s()
+        if now < self.look_at_s:
+            return self.is_paused()
+        if self.holds():
+            if self.is_paused():
+                self._tree.signal(signal.SIGCONT)
+            self.look_at_s, self._paused_since_s, self._stop_at_s = self._deadline_s, NEVER, 0
+        else:
+            self.look_at_s, self._paused_since_s = now + LEASE_LOOK_S, min(now, self._paused_since_s)
+            if now >= self._stop_at_s:
+                # Again, since somebody may have let one go on; ever more rarely, since each look is at all processes
+                # of the machine, and where one launch is paused all of them are.
+                is_still = self._tree.stop()
+                self._stop_at_s = now + (min(now - self._paused_since_s, STOP_AGAIN_MAX_S) if is_still else 0)
+        return self.is_paused()
 
 
 class Ladder:
@@ -381,28 +431,29 @@ class Ladder:
         self.how = how
         self.deadline = time.monotonic() + eof_grace_s
         self._term_grace_s = term_grace_s
-        self._next: int = signal.SIGTERM
+        self._sent = 0
 
     def hurry(self, eof_grace_s: float, term_grace_s: float) -> None:
         """Asked again: graces may become shorter, never longer."""
         self._term_grace_s = min(self._term_grace_s, term_grace_s)
-        grace_s = eof_grace_s if self._next == signal.SIGTERM else self._term_grace_s
+        grace_s = self._term_grace_s if self._sent else eof_grace_s
         self.deadline = min(self.deadline, time.monotonic() + grace_s)
 
-    def climb(self, tree: Tree) -> None:
+    def climb(self, tree: Tree, is_paused: bool) -> None:
+        """A paused tree neither reads its input nor handles SIGTERM: no grace is of use to it."""
         now = time.monotonic()
-        if now < self.deadline:
+        if now < self.deadline and not (is_paused and self._sent != signal.SIGKILL):
             return
-        tree.signal(self._next)
-        self.deadline = now + (self._term_grace_s if self._next == signal.SIGTERM else KILL_AGAIN_S)
-        self._next = signal.SIGKILL
+        self._sent = signal.SIGKILL if self._sent or is_paused else signal.SIGTERM
+        tree.signal(self._sent)
+        self.deadline = now + (self._term_grace_s if self._sent == signal.SIGTERM else KILL_AGAIN_S)
 
 
 class Keeper:
     """The loop: sleeps until the agent, the server or a deadline has something for it."""
 
-    def __init__(self, tree: Tree, limits: dict[str, float], listener: socket.socket, wake_fd: int) -> None:
-        self._tree = tree
+    def __init__(self, tree: Tree, lease: Lease, limits: dict[str, float], listener: socket.socket, wake: int) -> None:
+        self._tree, self._lease = tree, lease
         self._orphan_quiet_s = limits["orphan_quiet_s"]
         self._orphan_max_s = limits["orphan_max_s"]
         self._tail = Tail()
@@ -421,9 +472,12 @@ class Keeper:
         self._absent_since = self._last_output = self._looked_at = time.monotonic()
         self._want(listener.fileno(), self._accept)
         # SIGCHLD is the only signal that is not ignored.
-        self._want(wake_fd, lambda: self._reap(os.read(wake_fd, CHUNK_BYTES)))
+        self._want(wake, lambda: self._reap(os.read(wake, CHUNK_BYTES)))
 
     def run(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
+        if not self._lease.holds():
+            self._finish("expired", "its lease ended before it was started")
+            return
         try:
             started = spawn(argv, env | {MARK: self._tree.launch_id}, cwd, self._tree.group)
         except OSError as failure:
@@ -441,9 +495,11 @@ class Keeper:
         while self._status is None:
             self._turn(self._deadline())
             if self._ladder is not None:
-                self._ladder.climb(self._tree)
+                self._ladder.climb(self._tree, self._lease.is_paused())
             elif not self._peers:
                 self._check_orphan()
+            if self._lease.look() and self._ladder is None and self._lease.is_paused_too_long():
+                self._end("expired", 0, 0)
         left = self._sweep()
         self._drain()
         if self._tree.group and not left:
@@ -482,7 +538,7 @@ class Keeper:
             self._tell(b"o")
 
     def _deadline(self) -> float:
-        deadlines = [self._looked_at + INPUT_LOOK_S]
+        deadlines = [self._looked_at + INPUT_LOOK_S, time.monotonic() + self._lease.look_at_s - boottime_s()]
         if self._spool.retry_at is not None:
             deadlines.append(self._spool.retry_at)
         if self._ladder is not None:
@@ -572,6 +628,8 @@ class Keeper:
             self._spool.acknowledge(int(command["ack"]))
         self._orphan_quiet_s = command.get("orphan_quiet_s", self._orphan_quiet_s)
         self._orphan_max_s = command.get("orphan_max_s", self._orphan_max_s)
+        if "incarnation" in command and "deadline_s" in command:
+            self._lease.set(command["incarnation"], command["deadline_s"])
         if "feed" in command:
             self._look()
         if "hints" in command:
@@ -609,10 +667,9 @@ class Keeper:
 
     def _check_orphan(self) -> None:
         now = time.monotonic()
+        if self._lease.is_paused() or (self._stdout >= 0 and not self._spool.may_read()):
+            self._last_output = now  # not quiet but made to wait by us; `orphan_max_s` still holds
         is_quiet = now >= max(self._absent_since, self._last_output) + self._orphan_quiet_s
-        if is_quiet and self._stdout >= 0 and not self._spool.may_read():
-            # Not quiet but made to wait by us. `orphan_max_s` still holds.
-            self._last_output, is_quiet = now, False
         if is_quiet or self._is_abandoned():
             self._end("orphaned", ORPHAN_EOF_GRACE_S, ORPHAN_TERM_GRACE_S)
 
@@ -620,7 +677,7 @@ class Keeper:
         """The agent is gone; end what it left, and say what could not be ended."""
         left = self._tree.signal(signal.SIGTERM)
         until = time.monotonic() + SWEEP_GRACE_S
-        while left and time.monotonic() < until:
+        while left and time.monotonic() < until and not self._lease.look():  # paused: no grace is of use
             self._turn(time.monotonic() + SWEEP_STEP_S)
             left = self._tree.living()
         until = time.monotonic() + SWEEP_KILL_S
@@ -693,7 +750,8 @@ def main(folder: str, lock_fd: int) -> None:
     with open("spec.json", "rb") as file:
         spec = json.load(file)
     tree = Tree(spec["launch_id"], spec.get("cgroup"))
-    Keeper(tree, spec["limits"], listener, wake_read).run(spec["argv"], spec["env"], spec["cwd"])
+    lease = Lease(tree, **(spec.get("lease") or {}))
+    Keeper(tree, lease, spec["limits"], listener, wake_read).run(spec["argv"], spec["env"], spec["cwd"])
 
 
 if __name__ == "__main__":

@@ -69,6 +69,19 @@ class LaunchLimits(Struct, frozen=True):
     """With no server: time after which the agent is ended."""
 
 
+class Lease(Struct, frozen=True):
+    """Until when the agent may act without word from this node. Where nodes share directories, another one may take the
+    session over some time later. The keeper pauses the agent then, until the lease is renewed."""
+
+    path: str
+    """The node's lease file, absolute (lease.py). It renews the lease of every launch of the same incarnation."""
+    incarnation: int
+    deadline_s: float
+    """On the clock of `boottime_s()`."""
+    paused_max_s: float
+    """Time paused after which the agent is ended."""
+
+
 class LaunchSpec(Struct, frozen=True):
     """One start of one agent. `env` is its whole environment; only the mark is added. `cgroup` was made for it."""
 
@@ -79,13 +92,15 @@ class LaunchSpec(Struct, frozen=True):
     limits: LaunchLimits = LaunchLimits()
     protocol: int = PROTOCOL
     cgroup: str | None = None
+    lease: Lease | None = None
 
 
 class Exit(Struct, frozen=True):
     """How the agent ended. `out` is complete at `out_size` bytes: read that far before believing this."""
 
     how: str
-    """exited | signalled | ended (by the server) | orphaned | spawn_failed"""
+    """exited | signalled | ended (by the server) | orphaned | spawn_failed | expired (its lease: it was paused for too
+    long, or, without exit code and signal, never started)"""
     exit_code: int | None
     signal: int | None
     out_size: int
@@ -488,6 +503,11 @@ class Launch:
 
     def set_limits(self, orphan_quiet_s: float, orphan_max_s: float) -> None:
         self._send(limits={"orphan_quiet_s": orphan_quiet_s, "orphan_max_s": orphan_max_s})
+
+    def set_lease(self, incarnation: int, deadline_s: float) -> None:
+        """Claim it for an incarnation of this node, until then: a paused agent goes on, and from now on the lease file
+        of that incarnation renews it. No effect on a launch that was made without a lease."""
+        self._send(lease={"incarnation": incarnation, "deadline_s": deadline_s})
 
     async def forget(self) -> None:
         """Remove the folder of a launch that is over."""

@@ -15,7 +15,9 @@ class SessionGone(Refused):
 
 
 class Erased:
-    def __init__(self) -> None:
+    def __init__(self, *, by_others: bool = False) -> None:
+        self._by_others = by_others
+        """Whether other nodes erase sessions too: one that is missing was erased."""
         self._latest: deque[str] = deque(maxlen=KEPT)
         self.count = 0
         self.under_way: set[str] = set()
@@ -28,9 +30,13 @@ class Erased:
     def __contains__(self, session_id: str) -> bool:
         return session_id in self.under_way or session_id in self._latest
 
+    def knows(self, session_id: str) -> bool:
+        """Whether those who watch were told already."""
+        return session_id in self._latest
+
     def missing(self, session_id: str) -> Exception:
         """Why a session that was there is not in the store any more."""
-        if session_id in self:
+        if self._by_others or session_id in self:
             return SessionGone("not_found", "The session was erased.")
         return StoreDamaged("it is not in the store any more")
 

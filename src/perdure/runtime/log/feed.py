@@ -184,7 +184,7 @@ class Consumer:
     def __init__(self, feed: Feed, log: Log, name: str, handle: Handle) -> None:
         self._feed = feed
         self._log = log
-        self._name = name
+        self.name = name
         self._handle = handle
         self.position = 0
         self._saved: int | None = None
@@ -195,13 +195,13 @@ class Consumer:
 
     async def start(self) -> None:
         newest = await self._feed.newest()
-        stored = (await self._log.store.documents(CURSORS)).get(self._name, b"")
+        stored = (await self._log.store.documents(CURSORS)).get(self.name, b"")
         # A position past the end is of another life of the store: a backup was put back.
         self.position = int(stored) if stored.isdigit() and int(stored) <= newest else newest
         # From here on it misses nothing, whatever happens before the first change is handled.
         await self._save()
         self._feed.consumers.add(self)
-        self._task = asyncio.create_task(self._run(), name=f"consumer {self._name}")
+        self._task = asyncio.create_task(self._run(), name=f"consumer {self.name}")
 
     def wake(self) -> None:
         if self._feed.position > self.position:
@@ -230,11 +230,11 @@ class Consumer:
                     if self._log.steady() - self._saved_s >= SAVE_S:
                         await self._save()
             except StoreError as error:
-                logger.warning("consumer %s: not past %d; retrying: %s", self._name, self.position, error)
+                logger.warning("consumer %s: not past %d; retrying: %s", self.name, self.position, error)
                 await asyncio.sleep(RETRY_S)
                 continue
             except Exception:
-                logger.exception("consumer %s failed after position %d; retrying", self._name, self.position)
+                logger.exception("consumer %s failed after position %d; retrying", self.name, self.position)
                 await asyncio.sleep(FAULT_RETRY_S)
                 continue
             self._done.set()
@@ -244,6 +244,6 @@ class Consumer:
 
     async def _save(self) -> None:
         if self._saved != self.position:
-            await self._log.store.put_document(CURSORS, self._name, str(self.position).encode())
+            await self._log.store.put_document(CURSORS, self.name, str(self.position).encode())
             self._saved = self.position
         self._saved_s = self._log.steady()

@@ -28,6 +28,7 @@ from perdure.runtime.log.quarantine import restored
 from perdure.runtime.log.reading import batches
 from perdure.runtime.log.records import beside, listed, turns_page
 from perdure.stores.base import Append, Checkpoint, Draft, Kept, Receipt, SessionRecord, Stored
+from perdure.stores.shared import News
 
 if TYPE_CHECKING:
     from perdure.runtime.log.log import Log
@@ -38,9 +39,12 @@ AT_ONCE_EVENTS = 1_000
 """A step of more than these is made ready in a thread, and read again where it would be shown."""
 HUGE_BYTES = 1024 * 1024
 CONFLICT_RETRIES = 20
+STRICT_ATTEMPTS = 4
+"""How often a node tries to end another's turn directly after the last word of it."""
 MAX_WAITING_COMMANDS = 500
 """Requests that wait for one session. Each holds its message in memory; more are asked to come again."""
 RETRY_AFTER_S = 1
+TAKING_OVER = "Waiting for this node to take the session over."
 CATCH_UP_EVENTS = 4_096
 """After more than these the journal is read from the store, as when it is opened."""
 DECISIVE_KEPT = 128
@@ -49,6 +53,9 @@ DECISIVE_BYTES = 128 * 1024
 
 NOTE_STEP_BYTES = 2_048
 """How much may be added before that is noted: to count it costs more than to keep it."""
+
+DECISIVE = "!"
+"""What announces a session in which something decisive has happened begins with this."""
 
 NO_FRAMES = (-1, -1, None)
 
@@ -84,6 +91,7 @@ class Journal:
         """A position before the first event of the turn that the view shows."""
         self.followers: set[Follower] = set()
         self.has_runner = False
+        self.is_erased = False
         self.last_event_s = log.steady()
         """When something happened here, by the steady clock; of a session from the store, when it was read."""
         self.happened_at = max(state.last_active_at, state.ended_at or "")
@@ -116,12 +124,31 @@ class Journal:
         return self.owner is not None and self.owner == self.log.node
 
     @property
+    def has_foreign_agent(self) -> bool:
+        """Whether its agent's process is on another node, so that this one must go on without it."""
+        attached, node = self.state.attached, self.log.node
+        if self.log.shared is None or attached is None or node is None:
+            return False
+        return not attached.launch_id.startswith(f"{node.node}-")
+
+    @property
     def waits_for_owner(self) -> st.WaitsFor | None:
-        """Why a turn can't begin here; None if this node owns the session, or takes it with its next step."""
-        if self.is_ours or self.log.may_claim(self.owner):
-            return None
-        whose = f"node {self.owner.node}, which runs this session" if self.owner is not None else "a node to run it"
-        return st.WaitsFor("owner", f"The message waits for {whose}.")
+        """Why a turn can't begin here; None if this node owns the session, or takes it with its next step. Without
+        words if another node begins it in a moment."""
+        reason = self.owner_reason
+        is_quick = reason is not None and self.owner is not None and self.log.is_responsive(self.owner.node)
+        return st.WaitsFor("owner", "") if is_quick else reason
+
+    @property
+    def owner_reason(self) -> st.WaitsFor | None:
+        """The same, always in words."""
+        if self.is_ours or self.log.may_claim(self.owner, self.state):
+            # Of a process that is elsewhere it has to let go first, in a step of its own.
+            return st.WaitsFor("owner", TAKING_OVER) if self.has_foreign_agent else None
+        if self.owner is None or self.owner.node not in self.log.living:
+            return st.WaitsFor("owner", "Waiting for a node that can run this session.")
+        why = "which has its directory" if self.log.waits_for_directory else "which runs this session"
+        return st.WaitsFor("owner", f"Waiting for node {self.log.name_of_node(self.owner.node)}, {why}.")
 
     @property
     def is_writing(self) -> bool:
@@ -179,7 +206,7 @@ class Journal:
         try:
             async with self.alone():
                 is_complete = by_owner
-                for _ in range(CONFLICT_RETRIES):
+                for attempt in range(CONFLICT_RETRIES):
                     if self._stale:
                         await self._catch_up()
                     if by_owner and not self.is_ours:
@@ -188,6 +215,8 @@ class Journal:
                     if not decision.events and checkpoint is None:
                         return decision, Kept(self.last_seq, self.token, self.owner)
                     ends_anothers = not self.is_ours and self.last_seq > 0 and _ends_a_turn(decision)
+                    # What comes in between is not lost, only not part of the turn's record: a flood stops nobody.
+                    ends_anothers = ends_anothers and attempt < STRICT_ATTEMPTS
                     if ends_anothers and not is_complete:
                         # What the agent said until now is part of what is kept of the turn.
                         await self._catch_up()
@@ -236,7 +265,7 @@ class Journal:
         await self._catch_up()
         if isinstance(error, NotOwner) and self.owner is not None and not self.is_ours:
             # It was not known to be alive. The next heartbeat corrects this if it is not.
-            self.log.living.add(self.owner)
+            self.log.living.add(self.owner.node)
         if seen == (self.last_seq, self.decided_seq, self.token) and isinstance(error, Conflict):
             raise error  # nothing was new: it is not the state that it conflicts with, but a receipt
 
@@ -266,7 +295,7 @@ class Journal:
 
     def delta_step(self, deltas: Sequence[Any], checkpoint: Checkpoint, at: str) -> Append:
         """The step that keeps these, with how far the launch has come; without any, only that."""
-        session_id = self.state.id
+        session_id, at = self.state.id, max(at, self.happened_at)
         drafts = []
         for event in deltas:
             event.at = at
@@ -310,7 +339,8 @@ class Journal:
         drafts = [Draft(ev.type_of(event), event.turn, ev.encode(event), event.decisive) for event in events]
         decisive = any(event.decisive for event in events)
         records = beside(decision, self.view, self.state.last_turn)
-        claims = not self.is_ours and self.log.may_claim(self.owner)
+        may_claim = not self.is_ours and self.log.may_claim(self.owner, decision.state)
+        claims = may_claim and not self.has_foreign_agent
         return Append(
             session_id=self.state.id,
             generation=self.log.generation,
@@ -320,7 +350,7 @@ class Journal:
             claim=self.log.node if claims else None,
             events=drafts,
             state=st.dump(decision.state) if decisive else None,
-            listed=listed(decision, self.view) if decisive else None,
+            listed=listed(decision, self.view, self.log.due_at(decision.state)) if decisive else None,
             turns=records.turns,
             hidden=records.hidden,
             records=records.records,
@@ -405,7 +435,7 @@ class Journal:
         for follower in list(self.followers):
             follower.wake()
         if wrote:
-            self.log.wakeups.announce(self.state.id, self.log)
+            self.log.wakeups.announce(f"{DECISIVE}{self.state.id}" if decisive else self.state.id, self.log)
         if decisive:
             self.log.changed(self.state.id)
 
@@ -416,6 +446,17 @@ class Journal:
         async with self.alone():
             await self._catch_up()
 
+    async def take_news(self, news: News) -> bool:
+        """Show what others have written, as it was read for many sessions at once; False if there is more."""
+        async with self.alone():
+            rows = [row for row in news.events if row.seq > self.last_seq]
+            is_plain = (news.head.decided_seq, news.head.token) == (self.decided_seq, self.token)
+            if self._stale or not is_plain or (rows and rows[0].first_seq != self.last_seq + 1):
+                await self._catch_up()
+            else:
+                self._publish_rows(rows, [ev.decode(row.body) for row in rows])
+            return self.last_seq >= news.head.last_seq
+
     async def _catch_up(self) -> None:
         record = await self.log.store.load(self.state.id)
         if record is None:
@@ -425,8 +466,12 @@ class Journal:
             rows = [row async for batch in self._after(record.last_seq) for row in batch]
             events, state = [ev.decode(row.body) for row in rows], restored(self.state.id, record)
             self._stale = True
+            is_moved = self.owner != record.owner
             self._take(state, record)
             self._publish_rows(rows, events)
+            if is_moved and not rows:
+                # No event says so, and whoever runs the session must know.
+                self._wake_all(decisive=True)
         else:
             fresh = await self.log.load(self.state.id)
             if fresh is None:

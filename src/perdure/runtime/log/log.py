@@ -2,7 +2,8 @@
 
 Above: the verbs, runners and streams. Below: a store, and the journals (journal.py) of sessions that somebody needs.
 Everything that follows a session is woken and reads. A wake-up may be lost, so a poll looks now and then whether there
-is more: one query for all sessions that somebody follows.
+is more: one query for all sessions that somebody follows. Where other nodes write too (`shared`), a journal in memory
+may lag: `open` asks the store first, and news.py reads what the others have written.
 """
 
 import asyncio
@@ -10,8 +11,8 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar, cast
 
 from perdure.core import events as ev
 from perdure.core import state as st
@@ -20,12 +21,14 @@ from perdure.core.decision import Decision
 from perdure.core.errors import UNREADABLE, NotOwner, Refused, StoreError
 from perdure.core.transcript import History
 from perdure.core.view import TurnView
-from perdure.runtime.log.erased import Erased
+from perdure.runtime.log.erased import Erased, SessionGone
 from perdure.runtime.log.frames import Recent
-from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.journal import DECISIVE, Journal
+from perdure.runtime.log.news import Newsreader
 from perdure.runtime.log.quarantine import Quarantine, refusal, restored
 from perdure.runtime.log.reading import batches, of_turns, said_in_turns
 from perdure.stores.base import Found, Given, Kept, Owner, Query, Receipt, Store, Stored
+from perdure.stores.shared import SharedStore
 from perdure.stores.wakeups import LocalWakeups, Wakeups
 
 logger = logging.getLogger(__name__)
@@ -35,6 +38,10 @@ POLL_S = 5.0
 POLL_JITTER = 0.2
 _jitter = random.Random()  # noqa: S311  no secret; of its own, as a test may have seeded the one of the module
 LIST_BATCH = 500
+ERASED = "-"
+"""What announces that a session was erased begins so."""
+DOCUMENTS = "document:"
+"""What announces that documents of a kind have changed begins so."""
 
 T = TypeVar("T")
 
@@ -44,13 +51,24 @@ class Log:
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time, wakeups: Wakeups | None = None) -> None:
         self.store = store
+        self.shared = cast(SharedStore, store) if store.is_shared else None
+        """The same store, where other nodes use it too."""
         self.now, self.steady = clock, time.monotonic
         self.generation = 0
         self.epoch = 0
         self.node: Owner | None = None
         """This server as an owner of sessions; None: it only writes commands."""
-        self.living: set[Owner] = set()
-        """Other nodes that are alive, as of the last heartbeat."""
+        self.living: set[str] = set()
+        """Other nodes that nobody has marked dead, as of the last heartbeat. They keep their sessions."""
+        self.may_run: Callable[[st.Session], bool] = lambda _: True
+        """Whether this node may run a session that has no owner."""
+        self.due_at: Callable[[st.Session], str | None] = lambda _: None
+        """When a clock of this session fires if nobody does anything."""
+        self.is_responsive: Callable[[str], bool] = lambda _: False
+        """Whether another node has just shown that it lives."""
+        self.name_of_node: Callable[[str], str] = str
+        self.waits_for_directory = False
+        """Whether a session stays with its node because that has its directory."""
         self.given_twice: set[tuple[str, str]] = set()
         """(program, native session id) that several have: nobody may open these again. As few as agents reuse ids."""
         self._stamped_second, self._stamped = -1, ""
@@ -58,12 +76,13 @@ class Log:
         self._evicted: weakref.WeakValueDictionary[str, Journal] = weakref.WeakValueDictionary()
         """Evicted journals that are still referenced elsewhere. Reuse them, or two copies of a session diverge."""
         self.recent = Recent(self._shrink)
-        self.erased = Erased()
+        self.erased = Erased(by_others=store.is_shared)
         self.quarantine = Quarantine()
         self.wakeups = wakeups or LocalWakeups()
         self._stop_listening: Callable[[], None] | None = self.wakeups.listen(self, self._woken)
         self._watchers: list[Callable[[str], None]] = []
         self._loading: dict[str, asyncio.Task[Journal | None]] = {}
+        self._newsreader = Newsreader(self, self.shared) if self.shared is not None else None
         self._catching_up: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._polling: asyncio.Task[None] | None = None
@@ -118,25 +137,73 @@ class Log:
         for watcher in self._watchers:
             watcher(session_id)
 
-    def _woken(self, session_id: str) -> None:
-        """Another log has written to this session."""
+    def watch_documents(self, kind: str, reload: Callable[[], Awaitable[None]]) -> None:
+        """Call `reload` when another node has changed documents of this kind."""
+        if self._newsreader is not None:
+            self._newsreader.watch_documents(kind, reload)
+
+    async def freshen_documents(self) -> None:
+        """Before a request: what another node has acknowledged is known here too."""
+        if self._newsreader is not None:
+            await self._newsreader.freshen_documents()
+
+    def announce_documents(self, kind: str) -> None:
+        """This node has changed some."""
+        self.wakeups.announce(f"{DOCUMENTS}{kind}", self)
+
+    def _woken(self, name: str) -> None:
+        """Another log has written to this session; or, without a name, to any."""
+        if not name:
+            self.keep(self._look_everywhere())
+            return
+        if name.startswith(DOCUMENTS):
+            self.keep(self._look_at_documents())
+            return
+        if name.startswith(ERASED):
+            self.learn_erased(name.removeprefix(ERASED))
+            return
+        is_decisive, session_id = name.startswith(DECISIVE), name.removeprefix(DECISIVE)
         journal = self.journals.get(session_id)
         if journal is None:
-            self.changed(session_id)
-        else:
+            if is_decisive:
+                self.changed(session_id)
+        elif self._newsreader is None:
             self.catch_up_soon(journal)
+        elif is_decisive or journal.followers:
+            self._newsreader.behind(journal)
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something in a task of its own, which the log awaits when it stops."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _look_everywhere(self) -> None:
+        """Notifications were lost: anything may have changed."""
+        try:
+            await self.poll()
+        except StoreError as error:
+            logger.warning("could not look for what other nodes have written; the next poll does: %s", error)
+        self.changed("")
+
+    async def _look_at_documents(self) -> None:
+        try:
+            await self.freshen_documents()
+        except StoreError as error:
+            logger.warning("could not read documents that another node has changed; the next poll does: %s", error)
 
     def catch_up_soon(self, journal: Journal) -> None:
         if journal.state.id not in self._catching_up:
             self._catching_up.add(journal.state.id)
-            task = asyncio.ensure_future(self._catch_up(journal))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.keep(self._catch_up(journal))
 
     async def _catch_up(self, journal: Journal) -> None:
         self._catching_up.discard(journal.state.id)
         try:
             await journal.catch_up()
+        except SessionGone:
+            self.learn_erased(journal.state.id)
         except (Refused, StoreError, *UNREADABLE) as error:
             logger.warning(
                 "session %s: could not read what is new; the next poll tries again: %s", journal.state.id, error
@@ -167,6 +234,7 @@ class Log:
             if is_behind and not journal.is_writing:
                 await self._catch_up(journal)
             journal.wake_those_behind()
+        await self.freshen_documents()
 
     # Journals ----------------------------------------------------------------------------------------------------
 
@@ -190,9 +258,11 @@ class Log:
             raise
         return journal, kept
 
-    def may_claim(self, owner: Owner | None) -> bool:
+    def may_claim(self, owner: Owner | None, state: st.Session) -> bool:
         """Whether this node may take a session that has this owner."""
-        return self.node is not None and owner not in self.living
+        if self.node is None or (owner is not None and owner.node in self.living):
+            return False
+        return (owner is not None and owner.node == self.node.node) or self.may_run(state)
 
     async def claim(self, journal: Journal) -> None:
         """Become the session's owner, or raise NotOwner."""
@@ -202,8 +272,14 @@ class Log:
         if self.node is not None:
             token = await self.store.claim_session(journal.state.id, self.node, self.generation)
         if token is None:
+            await journal.catch_up()
+            if journal.owner is not None and not journal.is_ours:
+                # It was not known to be alive. The next heartbeat corrects this if it is not.
+                self.living.add(journal.owner.node)
             raise NotOwner(f"session {journal.state.id} belongs to another node")
         await journal.catch_up()
+        if self.shared is not None:
+            await self.recall_given()
         # Whatever it needs from its owner, it needs from this node now.
         self.changed(journal.state.id)
 
@@ -216,6 +292,8 @@ class Log:
             self.hold(journal)
         if journal is not None:
             journal.touched = self.steady()
+            if self._newsreader is not None:
+                await self._newsreader.freshen(journal)
             return journal
         task = self._loading.get(session_id)
         if task is None:
@@ -231,12 +309,22 @@ class Log:
         self._evicted.pop(journal.state.id, None)
 
     def forget(self, session_id: str) -> None:
-        self.journals.pop(session_id, None)
-        self._evicted.pop(session_id, None)
+        """The session was erased."""
+        self.learn_erased(session_id)
+        self.wakeups.announce(f"{ERASED}{session_id}", self)
+
+    def learn_erased(self, session_id: str) -> None:
+        """The same, where another node has erased it."""
+        journal = self.journals.pop(session_id, None) or self._evicted.pop(session_id, None)
+        if journal is None and self.erased.knows(session_id):
+            return
         self.recent.forget(session_id)
         self.erased.add(session_id)
+        if journal is not None:
+            journal.is_erased = True
+            for follower in list(journal.followers):
+                follower.wake()
         self.changed(session_id)
-        self.wakeups.announce(session_id, self)
 
     async def _load_into_memory(self, session_id: str) -> Journal | None:
         try:

@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.core import events as ev
 from perdure.core.decision import Decision
+from perdure.core.slots import takes_slot
 from perdure.core.state import Session, Turn
 from perdure.core.turn_record import RecordedView, records_of
 from perdure.core.view import TextPart, TurnView, older_than, public_session, public_turn
@@ -105,7 +106,7 @@ def _spent(turn: Turn, said_bytes: int) -> Spent:
 LAST_LINE_CHARS = 160
 
 
-def listed(decision: Decision, view: TurnView) -> Listed:
+def listed(decision: Decision, view: TurnView, due_at: str | None) -> Listed:
     state = decision.state
     shown = {
         # Lists take the number of events from the store: none is known before the commit.
@@ -127,6 +128,8 @@ def listed(decision: Decision, view: TurnView) -> Listed:
         parent=state.parent,
         last_active_at=state.last_active_at,
         public=_json.encode(shown),
+        due_at=due_at,
+        takes_slot=takes_slot(state, count_idle=False),
     )
 
 

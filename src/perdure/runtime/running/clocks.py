@@ -7,14 +7,14 @@ remembered that have a moment at which something must happen.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 import msgspec
 
 from perdure.config import Limits
 from perdure.core import commands as cmd
-from perdure.core.clock import stamp
+from perdure.core.clock import seconds, stamp
 from perdure.core.errors import UNREADABLE, Refused, StoreError
 from perdure.core.observe import FALLBACK_DRIVERS
 from perdure.core.state import Session, Turn
@@ -33,6 +33,10 @@ logger = logging.getLogger(__name__)
 
 MEMORY_CHECK_TICKS = 5
 FORGET_TICKS = 60
+DUE_TICKS = 5
+DUE_GRACE_S = 5.0
+"""How long whoever has a session in memory may take to act, before other nodes do."""
+DUE_AT_ONCE = 100
 EVICT_AFTER_S = 30.0
 GO_ON = "Go on: the usage limit has reset."
 
@@ -71,12 +75,17 @@ class Clocks:
         self._watches: dict[str, _Watches] = {}
         self._due: dict[str, list[Timer]] = {}
         """Idle sessions, and what will happen to them."""
+        self.are_stopped: Callable[[], bool] = lambda: False
+        """Whether keepers have paused all agents: then no time passes for them."""
+        if log.shared is not None:
+            log.due_at = self._due_at
 
     async def start(self) -> None:
         for state in self._runners.states():
             self._note(state)
-        async for found in self._log.found(status="running", state="idle"):
-            await self._guarded(self._note_found(found))
+        if self._log.shared is None:
+            async for found in self._log.found(status="running", state="idle"):
+                await self._guarded(self._note_found(found))
         self._log.watch(self._changed)
         self._task = asyncio.create_task(self._run(), name="clocks")
 
@@ -112,6 +121,8 @@ class Clocks:
 
     async def tick(self) -> None:
         """Look at every clock once."""
+        if self.are_stopped():
+            return
         now, steady = self._log.now(), self._log.steady()
         self._ticks += 1
         for runner in self._runners:
@@ -124,10 +135,19 @@ class Clocks:
         ]
         for session_id in due:
             await self._guarded(self._at_last(session_id))
+        if self._log.shared is not None and self._ticks % DUE_TICKS == 0:
+            await self._guarded(self._look_in_store(now))
         if self._ticks % FORGET_TICKS == 0:
             self._ages.keep({*(state.id for state in self._runners.states()), *self._due})
             self._watches = {key: watches for key, watches in self._watches.items() if key in self._runners}
         self._log.evict(EVICT_AFTER_S)
+
+    async def _look_in_store(self, now: float) -> None:
+        """Sessions that are due although no node has acted: the one that knew of them is gone, or has forgotten them.
+        Of several nodes that act at once, the store lets one decide."""
+        for session_id in await self._log.store.due_sessions(stamp(now - DUE_GRACE_S), DUE_AT_ONCE):
+            if session_id not in self._runners:
+                await self._guarded(self._at_last(session_id))
 
     def _limits(self, state: Session) -> Limits:
         return self._facts.limits(state.project, state.limits)
@@ -281,6 +301,11 @@ class Clocks:
         for timer in waiting:
             # Seen now, before anybody sets the clock.
             self._ages.left_s(state.id, timer, self._log.now(), self._log.steady())
+
+    def _due_at(self, state: Session) -> str | None:
+        """When the first clock fires that needs no process: what a process needs, its node sees to."""
+        waiting = [timer for timer in timers(state, self._limits(state)) if timer.then != "suspend"]
+        return min((stamp(seconds(timer.since) + timer.after_s) for timer in waiting), default=None)
 
     async def _at_last(self, session_id: str) -> None:
         try:

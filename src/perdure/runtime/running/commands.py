@@ -37,10 +37,12 @@ class Commands:
 
         return await self._log.shielded(journal.record(make, receipt=receipt, by_owner=by_owner))
 
-    async def quietly(self, journal: Journal, command: cmd.Command, *, by_owner: bool = False) -> None:
+    async def quietly(
+        self, journal: Journal, command: cmd.Command, *, waits_for: WaitsFor | None = None, by_owner: bool = False
+    ) -> None:
         """The same, where it is no harm if the session does not allow it any more, or has another owner."""
         try:
-            await self.record(journal, command, by_owner=by_owner)
+            await self.record(journal, command, waits_for=waits_for, by_owner=by_owner)
         except (Refused, NotOwner):
             return
 

@@ -67,7 +67,8 @@ class Facts:
                 never = project is not None and project.resume == "never"
                 facts[agent] = msgspec.structs.replace(known, resume="never") if never else known
         return World(
-            now=self._log.stamp(),
+            # Nodes and machines may differ a little; a session's events are in order.
+            now=max(self._log.stamp(), state.last_active_at),
             facts=facts,
             rules=tuple(project.permissions) if project is not None else (),
             scope=project.history_scope if project is not None else "all",
@@ -129,7 +130,7 @@ class Facts:
         if self.agents.abilities.get(agent, Abilities()) != known:
             self.agents.abilities[agent] = known
             body = msgspec.json.encode(known)
-            self.keep(self._log.store.put_document("agent", agent, body))
+            self.keep(self._log.store.put_document(self.agents.documents, agent, body))
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Save in the background what only saves time: where there is no room for it, it is found out again."""

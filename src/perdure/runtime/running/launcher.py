@@ -5,23 +5,33 @@ Above: runners and recovery. Below: launches, keepers and control groups. It sta
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 from perdure.config import ServerSettings
 from perdure.drivers.lines import MAX_LINE_BYTES
+from perdure.runtime.keeping import processes
 from perdure.runtime.keeping.cgroups import ControlGroups
-from perdure.runtime.keeping.launch import LaunchLimits
+from perdure.runtime.keeping.launch import Launch, LaunchLimits, Lease
 from perdure.runtime.running.attachment import READ_BYTES, Attachment
 from perdure.runtime.running.pump import Pump
 from perdure.runtime.running.retiring import Retiring
 from perdure.runtime.running.sharing import Sharing
 
 SPAWNS_AT_ONCE = 4
+END_GRACE_S = 2.0
 
 
 class Launcher:
     def __init__(
-        self, folder: Path, settings: ServerSettings, retiring: Retiring, sharing: Sharing, pump: Pump, node_id: str
+        self,
+        folder: Path,
+        settings: ServerSettings,
+        retiring: Retiring,
+        sharing: Sharing,
+        pump: Pump,
+        node_id: str,
+        lease: Callable[[], Lease | None] = lambda: None,
     ) -> None:
         self.folder = folder
         self.settings = settings
@@ -32,6 +42,8 @@ class Launcher:
         self.groups = ControlGroups()
         self.node_id = node_id
         """By which this server's launches are known."""
+        self.lease = lease
+        """For an agent that is about to start: until when it may act without hearing of this node."""
 
     def new_launch_id(self) -> str:
         return f"{self.node_id}-{secrets.token_hex(6)}"
@@ -51,6 +63,14 @@ class Launcher:
         settings = self.settings
         asking = (settings.orphan_prompt_s, settings.orphan_prompt_s)
         return asking if waits else (settings.orphan_quiet_s, settings.orphan_max_s)
+
+    async def end_all(self) -> None:
+        """End every agent of this node at once, whatever it does."""
+        launches = [Launch(entry) for entry in self.folder.iterdir() if entry.name.startswith(f"{self.node_id}-")]
+        await processes.end_marked([launch.launch_id for launch in launches], 0.0)
+        for launch in launches:
+            launch.kill_keeper()
+            await launch.wait_gone(END_GRACE_S)
 
     def leave(self, attachment: Attachment) -> None:
         """A session that was about to use a process does not. If nobody else does, the process is ended."""

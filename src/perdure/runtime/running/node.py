@@ -1,37 +1,88 @@
 """This server as a node: one of those that may own sessions of the store. Its heartbeat shows the others that it lives.
 
-Above: server.py. Below: the store's table of nodes. A node that finds its own row taken by a newer incarnation, or
-marked as dead, stops everything: somebody else may own its sessions.
+Above: the engine. Below: the store's table of nodes. A node that finds its own row taken by a newer incarnation, marked
+as dead or removed, stops everything: somebody else may own its sessions.
+
+Where nodes share their working directories, each watches the others. A node is dead when its heartbeat was unchanged
+for `takeover_after_s` of the watcher's steady clock, with a successful read at every beat: an outage of the database, a
+failover or a clock that is set kills nobody. And each node holds a lease for its agents: it renews it only after a
+heartbeat that was stored, and it ends before anybody else may take over. Without it, keepers pause their agents.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from perdure import __version__
-from perdure.core.errors import StoreError
+from perdure.config import ServerSettings
+from perdure.core.errors import UNREADABLE, StoreError
 from perdure.runtime.data.filesystem import boot_id
+from perdure.runtime.keeping.launch import Lease
+from perdure.runtime.keeping.lease import boottime_s, write_lease
 from perdure.runtime.log.log import Log
+from perdure.stores import base
 from perdure.stores.base import Owner
 
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 5.0
+BEATS_PER_TAKEOVER = 6
+LEASE_SHARE = 2 / 3
+"""How much of `takeover_after_s` a lease lasts. The rest is for keepers that notice its end a moment later."""
+RESPONSIVE_BEATS = 2.5
+GAP_BEATS = 2.5
+"""Two reads that are further apart, in beats, say nothing of the time between them."""
+FORMAT = 1
+"""The newest form of states and events that this version writes. It rises with a change that older versions can't
+read; until every living node knows it, nobody writes it."""
 
 
 class Node:
-    def __init__(self, log: Log, node_id: str, lost: Callable[[], None]) -> None:
+    def __init__(
+        self, log: Log, node_id: str, settings: ServerSettings, lost: Callable[[], None], lease_file: Path
+    ) -> None:
         self._log = log
         self._node_id = node_id
+        self._settings = settings
         self._lost = lost
+        self._lease_file = lease_file
+        self.about: Callable[[], dict[str, Any]] = dict
+        """What else people may want to know of this node."""
+        self.on_death: Callable[[], None] = lambda: None
+        """Called when sessions of another node may be taken over."""
+        self.is_draining = False
+        self.beaten_s: float | None = None
+        """When the last heartbeat was stored, by the steady clock."""
+        self._lease_until_s: float | None = None
         self._beating: asyncio.Task[None] | None = None
+        self._names: dict[str, str] = {}
+        self._seen: dict[str, tuple[int, int, float]] = {}
+        """By node: incarnation, heartbeat, and since when these are unchanged."""
+        self._read_s: float | None = None
+        self.beat_s = HEARTBEAT_S
+        log.name_of_node = self.name_of
+        if log.shared is not None:
+            self.beat_s = min(HEARTBEAT_S, settings.takeover_after_s / BEATS_PER_TAKEOVER)
+            log.is_responsive = self.is_responsive
+            log.waits_for_directory = settings.workdirs == "local"
+
+    @property
+    def takes_over(self) -> bool:
+        return self._log.shared is not None and self._settings.workdirs == "shared"
 
     async def join(self, url: str) -> None:
-        about = msgspec.json.encode({"url": url, "version": __version__, "boot_id": boot_id()})
-        incarnation = await self._log.store.join(self._node_id, about)
+        known = {"url": url, "boot_id": boot_id(), "format": FORMAT, "started_at": self._log.stamp()}
+        settings = {key: getattr(self._settings, key) for key in ("labels", "workdirs", "takeover_after_s")}
+        began_s = boottime_s()
+        incarnation = await self._log.store.join(
+            self._node_id, msgspec.json.encode({**known, **settings, **self.about()})
+        )
         self._log.node = Owner(self._node_id, incarnation)
+        self._renew(began_s)
+        await self._set_clock()
         await self._look()
         self._beating = asyncio.create_task(self._beat(), name="node heartbeat")
 
@@ -40,19 +91,119 @@ class Node:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
 
+    async def leave(self) -> None:
+        """Let others have its sessions at once: for a stop after which nothing of this node runs any more."""
+        if self.takes_over and self._log.shared is not None and self._log.node is not None:
+            for node in await self._log.shared.nodes():
+                if node.node == self._node_id:
+                    await self._log.shared.declare_dead(self._log.node, node.heartbeat)
+
+    def lease(self) -> Lease | None:
+        """For an agent that is about to start; None where nobody takes over."""
+        if not self.takes_over or self._log.node is None or self._lease_until_s is None:
+            return None
+        return Lease(
+            path=str(self._lease_file),
+            incarnation=self._log.node.incarnation,
+            deadline_s=self._lease_until_s,
+            paused_max_s=self._settings.orphan_max_s,
+        )
+
+    def has_lost_lease(self) -> bool:
+        """Whether keepers have paused the agents of this node."""
+        return self.takes_over and self._lease_until_s is not None and boottime_s() >= self._lease_until_s
+
+    # What is known of others ---------------------------------------------------------------------------------------
+
+    def name_of(self, node_id: str) -> str:
+        return self._names.get(node_id, node_id)
+
+    def unchanged_s(self, node_id: str) -> float | None:
+        """How long a node's heartbeat is unchanged, as far as this node has seen; None if it never has."""
+        seen = self._seen.get(node_id)
+        return None if seen is None else max(0.0, self._log.steady() - seen[2])
+
+    def is_responsive(self, node_id: str) -> bool:
+        """Whether a node has shown a sign of life within the last few beats."""
+        unchanged_s = self.unchanged_s(node_id)
+        return unchanged_s is not None and unchanged_s < RESPONSIVE_BEATS * HEARTBEAT_S
+
+    # The heartbeat -------------------------------------------------------------------------------------------------
+
     async def _beat(self) -> None:
         assert self._log.node is not None
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
+            await asyncio.sleep(self.beat_s)
+            began_s = boottime_s()
             try:
                 if not await self._log.store.beat(self._log.node):
-                    logger.error("this node was declared dead, or another server took its place; stopping")
+                    logger.error("this node was declared dead or removed, or another server took its place; stopping")
                     self._lost()
                     return
+                self._renew(began_s)
+                await self._set_clock()
                 await self._look()
             except StoreError as error:
+                # What happened meanwhile is not known, so nobody's silence counts.
+                self._read_s = None
                 logger.warning("could not record the heartbeat; trying again: %s", error)
+            except OSError as error:
+                logger.error("could not renew the lease %s, so agents may pause: %s", self._lease_file, error)
+
+    def _renew(self, began_s: float) -> None:
+        """After a heartbeat that was stored. The lease counts from before it: nobody takes over sooner than
+        `takeover_after_s` after it was stored."""
+        self.beaten_s = self._log.steady()
+        self._lease_until_s = began_s + LEASE_SHARE * self._settings.takeover_after_s
+        if self.takes_over and self._log.node is not None:
+            write_lease(self._lease_file, self._log.node.incarnation, self._lease_until_s)
+
+    async def _set_clock(self) -> None:
+        """All nodes tell the database's time: what they write is in order, whatever their own clocks say."""
+        if self._log.shared is not None:
+            before = self._log.steady()
+            offset = await self._log.shared.time() - (before + self._log.steady()) / 2
+            steady = self._log.steady
+            self._log.now = lambda: steady() + offset
 
     async def _look(self) -> None:
-        nodes = [node for node in await self._log.store.nodes() if not node.dead]
-        self._log.living = {Owner(node.node, node.incarnation) for node in nodes} - {self._log.node}
+        """Who lives; and who has not shown a sign of life for too long."""
+        began_s = self._log.steady()
+        nodes = await self._log.store.nodes()
+        now = self._log.steady()
+        has_gap = self._read_s is None or now - self._read_s > GAP_BEATS * self.beat_s
+        self._read_s = now
+        self._names = {node.node: _name(node) for node in nodes}
+        dead = False
+        for node in nodes:
+            if node.node == self._node_id:
+                self.is_draining = node.draining
+                continue
+            seen = self._seen.get(node.node)
+            if has_gap or seen is None or seen[:2] != (node.incarnation, node.heartbeat):
+                self._seen[node.node] = (node.incarnation, node.heartbeat, now)
+            elif self.takes_over and not node.dead and began_s - seen[2] >= self._settings.takeover_after_s:
+                dead |= await self._declare_dead(node)
+        living = {node.node for node in nodes if not node.dead} - {self._node_id}
+        has_died = bool(self._log.living - living)
+        self._log.living = living
+        if dead:
+            await self._look()
+        elif has_died:
+            self.on_death()
+
+    async def _declare_dead(self, node: base.Node) -> bool:
+        assert self._log.shared is not None
+        declared = await self._log.shared.declare_dead(Owner(node.node, node.incarnation), node.heartbeat)
+        if declared:
+            limit_s = self._settings.takeover_after_s
+            logger.warning("node %s has shown no sign of life for %g s; taking over", _name(node), limit_s)
+        return declared
+
+
+def _name(node: base.Node) -> str:
+    try:
+        about = msgspec.json.decode(node.about, type=dict[str, Any])
+    except UNREADABLE:
+        about = {}
+    return str(about.get("name") or node.node)

@@ -4,7 +4,7 @@ Above: the runner. Below: the journal's state, and the history where a fresh tur
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.config import SESSION_VARIABLE
@@ -21,7 +21,9 @@ Attachments = tuple[dict[str, Any], ...]
 
 
 class Orders:
-    def __init__(self, journal: Journal, facts: Facts, shown: Callable[[str, Attachments], Attachments]) -> None:
+    def __init__(
+        self, journal: Journal, facts: Facts, shown: Callable[[str, Attachments], Awaitable[Attachments]]
+    ) -> None:
         self._journal = journal
         self._facts = facts
         self._shown = shown
@@ -66,7 +68,7 @@ class Orders:
             turn=turn.turn,
             message_id=turn.message_id,
             text=prompt.text,
-            attachments=self._shown(state.id, tuple(message["attachments"])),
+            attachments=await self._shown(state.id, tuple(message["attachments"])),
             told=Told(turn.turn, short.digested, short.left_out, short.tokens) if shortened else None,
         )
 

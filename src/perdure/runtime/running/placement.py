@@ -4,12 +4,17 @@ Above: the verbs and the clocks, which ask for a slot before a turn begins. Belo
 takes a slot. An idle process makes room by being suspended. Where all slots are taken, a message waits as accepted and
 begins when its turn comes, first come, first served; or it is refused, if its sender wants that; or the sessions that
 were active longest ago are ended (`on_full = "replace"`).
+
+With several nodes, slots of the server are each node's own, and those of a project are counted across all of them, in
+the store. A node begins only sessions that it owns or may claim: it has their directory, agent and labels. One that has
+no slot for a session which others could run lets go of it (`workdirs = "shared"`).
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Literal, NamedTuple
 
 from perdure.config import Limits
@@ -18,7 +23,7 @@ from perdure.core.decision import Decision
 from perdure.core.errors import NotOwner, Refused, StoreError
 from perdure.core.slots import Taker, can_be_suspended, no_slot, takes_slot, waits_for_slot
 from perdure.core.state import Session, WaitsFor
-from perdure.runtime.log.journal import Journal
+from perdure.runtime.log.journal import DECISIVE, Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.running.commands import Commands
 from perdure.runtime.running.facts import Facts
@@ -28,7 +33,20 @@ from perdure.stores.base import Kept, Receipt
 
 logger = logging.getLogger(__name__)
 
+NODE_LABEL = "node:"
+"""A session's label that names a label of the node that must run it."""
+STORE_LOOK_S = 0.02
+"""How soon after the last look others' wake-ups lead to the next one."""
+PROJECT_LOOK_S = 0.25
+"""How often to ask whether a project that was full has a slot again."""
+SLOT_HOLD_S = 60.0
+"""How long a project's slot stays reserved for a turn that is about to begin, should its node die meanwhile."""
+
 WhenFull = Literal["wait", "refuse"]
+
+
+async def _nothing(_: Journal) -> None:
+    pass
 
 
 class _Reservation:
@@ -39,6 +57,8 @@ class _Reservation:
         self.project = project
         self.turn = turn
         self._workdir = workdir
+        self.holds_slot = False
+        """Whether a slot of its project is reserved for it in the store."""
 
     def shares(self, runner: Runner) -> bool:
         """Whether its process may serve this turn too, so that it takes no place of its own."""
@@ -77,13 +97,25 @@ class Placement:
         self._has_ended = True
         """Whether a session may have ended since those were looked at that wait where idle sessions count."""
         self._look = asyncio.Event()
+        self._looks_in_store = False
+        """Whether another node has changed a session that is not in memory here: it may wait for this one."""
+        self._looked_s = 0.0
+        self._since: dict[str, float] = {}
+        """Since when sessions without an owner wait, by the steady clock."""
+        self._released: set[str] = set()
+        """Sessions that this node has let go of: it may take them back at once."""
+        self._full_until: dict[str, float] = {}
+        """Projects whose slots were all taken, on whichever node: not asked again before this time."""
+        self.is_draining: Callable[[], bool] = lambda: False
+        self.adopt: Callable[[Journal], Awaitable[None]] = _nothing
+        """Makes a session that this node has taken over fit to go on here."""
         self._task: asyncio.Task[None] | None = None
         facts.slot_of_queue = self._slot_of_queue
+        log.may_run = self.may_run
         log.watch(self._changed)
 
     async def start(self) -> None:
-        for session_id in await self._log.store.waiting():
-            self._waiting.setdefault(session_id, None)
+        await self._poll()
         self._look.set()
         self._task = asyncio.create_task(self._run(), name="placement")
 
@@ -102,8 +134,14 @@ class Placement:
         when_full: WhenFull = "wait",
     ) -> tuple[Decision, Kept]:
         """Record a command that starts a turn: at once if there is a slot, else as accepted."""
+        if journal.is_ours and journal.has_foreign_agent:
+            await self.adopt(journal)
         state = journal.state
         if state.phase != "idle" or not self._facts.has_slots:
+            return await self._commands.record(journal, command, receipt=receipt)
+        if not journal.is_ours and not self._log.may_claim(journal.owner, state):
+            # Another node begins it, when it has a slot.
+            await self._check_project(state.project, state.id, when_full)
             return await self._commands.record(journal, command, receipt=receipt)
         async with self.slot(state.id, state.project, state.workdir, when_full=when_full) as waits_for:
             return await self._commands.record(journal, command, receipt=receipt, waits_for=waits_for)
@@ -115,16 +153,23 @@ class Placement:
 
     # Turns that wait ---------------------------------------------------------------------------------------------
 
+    def look(self) -> None:
+        """There may be something to begin."""
+        self._looks_in_store = self._log.shared is not None
+        self._look.set()
+
     def _changed(self, session_id: str) -> None:
         """Something may have begun to wait, or a slot may be free."""
         journal = self._log.journals.get(session_id)
-        is_foreign = journal is None and session_id not in self._log.erased
-        if is_foreign or (journal is not None and journal.state.phase == "accepted"):
+        if journal is None and session_id not in self._log.erased:
+            # Another node's. Whether it waits for this one, the store says for all of them at once.
+            self._looks_in_store = True
+        elif journal is not None and journal.state.phase == "accepted":
             self._waiting.setdefault(session_id, None)
         else:
             self._waiting.pop(session_id, None)
         self._has_ended = self._has_ended or journal is None or journal.state.phase == "ended"
-        if self._waiting:
+        if self._waiting or self._looks_in_store:
             self._look.set()
 
     async def _run(self) -> None:
@@ -134,7 +179,9 @@ class Placement:
                 async with asyncio.timeout(max(0.0, poll_at - self._log.steady())):
                     await self._look.wait()
             self._look.clear()
-            if self._log.steady() >= poll_at:
+            if self._looks_in_store:
+                await asyncio.sleep(max(0.0, self._looked_s + STORE_LOOK_S - self._log.steady()))
+            if self._looks_in_store or self._log.steady() >= poll_at:
                 await self._poll()
                 poll_at = self._log.steady() + self._log.poll_s()
             await self._begin_waiting()
@@ -144,7 +191,10 @@ class Placement:
         has_ended, self._has_ended = self._has_ended, False
         full: dict[str | None, bool] = {}
         for session_id, missing in list(self._waiting.items()):
-            if missing is not None:
+            if missing is not None and self._is_shared(missing):
+                if self._full_until.get(str(missing.project), 0.0) > self._log.steady():
+                    continue
+            elif missing is not None:
                 if missing.project not in full:
                     full[missing.project] = not has_ended if missing.count_idle else self._is_full(missing)
                 if full[missing.project]:
@@ -158,13 +208,30 @@ class Placement:
             full.clear()
 
     async def _poll(self) -> None:
-        """A wake-up may have been lost."""
+        """Find the sessions that wait for this node; a wake-up may have been lost."""
+        self._looks_in_store = False
+        self._looked_s = self._log.steady()
         try:
-            for session_id in await self._log.store.waiting():
+            node = self._log.node.node if self._log.node is not None else None
+            for session_id in await self._log.store.waiting(node):
                 self._waiting.setdefault(session_id, None)
             self._has_ended = True
+            if self._log.shared is not None:
+                await self._say_who_is_waited_for()
         except StoreError as error:
             logger.warning("could not look for accepted messages; trying again: %s", error)
+
+    async def _say_who_is_waited_for(self) -> None:
+        """Of messages that should have begun in a moment on another node, which has fallen silent."""
+        if all(map(self._log.is_responsive, self._log.living)):
+            return
+        for session_id in await self._log.store.waiting():
+            journal = await self._log.readable(session_id)
+            if journal is None or journal.state.phase != "accepted" or journal.state.waits_for is not None:
+                continue
+            reason = journal.waits_for_owner
+            if reason is not None and reason.message:
+                await self._commands.quietly(journal, cmd.BeginTurn(), waits_for=reason)
 
     async def _try(self, session_id: str) -> None:
         journal = await self._log.readable(session_id)
@@ -177,6 +244,10 @@ class Placement:
             await self._facts.agents.ready(state.accepted.agent or state.agent)
             async with self.slot(session_id, state.project, state.workdir) as waits_for:
                 await self._commands.record(journal, cmd.BeginTurn(), waits_for=waits_for, by_owner=True)
+            missing = self._waiting.get(session_id)
+            if missing is not None and missing.project is None and await self._let_others_run(journal):
+                self._waiting.pop(session_id, None)
+                return
         except Refused as refusal:
             if journal.state.phase == "accepted":
                 given_up = cmd.GiveUpTurn(code=refusal.code, message=refusal.detail)
@@ -189,13 +260,66 @@ class Placement:
         if journal.state.phase != "accepted":
             # Another node may have accepted the message: a journal in memory has to look.
             await journal.catch_up()
-        if journal.state.phase != "accepted":
+        if journal.state.phase != "accepted" or not (journal.is_ours or self._may_claim(journal)):
             return False
         try:
             await self._log.claim(journal)
         except NotOwner:
             return False
+        self._since.pop(journal.state.id, None)
+        self._released.discard(journal.state.id)
+        if journal.has_foreign_agent:
+            await self.adopt(journal)
+        if self.is_draining():
+            await self._let_others_run(journal)
+            return False
         return journal.state.phase == "accepted"
+
+    # Nodes -------------------------------------------------------------------------------------------------------
+
+    def may_run(self, state: Session) -> bool:
+        """Whether this node may run a session that has no owner: it has its directory, its agent and its labels."""
+        if self.is_draining():
+            return False
+        if self._log.shared is None:
+            return True
+        wanted = {label.removeprefix(NODE_LABEL) for label in state.labels if label.startswith(NODE_LABEL)}
+        agent = state.accepted.agent if state.accepted is not None else None
+        return (
+            wanted <= set(self._facts.settings.labels)
+            and self._facts.agents.has(agent or state.agent)
+            and (state.created_at == "" or os.path.isdir(state.workdir))
+        )
+
+    def _may_claim(self, journal: Journal) -> bool:
+        """Not before the node that let go of it last has had its chance."""
+        if not self._log.may_claim(journal.owner, journal.state):
+            return False
+        if self._log.shared is None:
+            return True
+        if any(self._is_full(place) for place in self._places(None)):
+            return False
+        if journal.owner is not None or journal.state.id in self._released:
+            return True
+        patience_s = self._facts.settings.placement_patience_s
+        since = self._since.setdefault(journal.state.id, self._log.steady())
+        if self._log.steady() - since < patience_s:
+            asyncio.get_running_loop().call_later(patience_s, self.look)
+            return False
+        return True
+
+    async def _let_others_run(self, journal: Journal) -> bool:
+        """Leave the session without an owner, where others could run it and nothing of it runs here."""
+        shared = self._log.shared
+        if shared is None or self._facts.settings.workdirs == "local" or not self._log.living:
+            return False
+        expected = (journal.state.id, journal.token, journal.decided_seq, self._log.generation)
+        if journal.state.attached is not None or not await shared.release(*expected):
+            return False
+        self._released.add(journal.state.id)
+        await journal.catch_up()
+        self._log.wakeups.announce(f"{DECISIVE}{journal.state.id}", self._log)
+        return True
 
     # Slots -------------------------------------------------------------------------------------------------------
 
@@ -219,6 +343,9 @@ class Placement:
                 yield await self._make_room(places, mine, when_full)
         finally:
             self._reserved.remove(mine)
+            if mine.holds_slot and self._log.shared is not None:
+                # By now the turn itself takes it, or it did not begin.
+                self._log.keep(self._free_slot(str(project), session_id))
 
     def _places(self, project: str | None) -> list[_Place]:
         """The project comes first: a session that it replaces takes no slot of the server any more. The server has a
@@ -236,10 +363,15 @@ class Placement:
         replaced: dict[str, Journal] = {}
         full: _Place | None = None
         for place in places:
-            takers = [one for one in await self._takers(place, mine) if one.state.id not in replaced]
-            named = {journal.state.id: Taker(journal.state.id, journal.state.title) for journal in takers}
-            for session_id in self._ahead(place, mine):
-                named.setdefault(session_id, Taker(session_id, self._title(session_id)))
+            takers: list[Journal] = []
+            named: dict[str, Taker] = {}
+            if self._is_shared(place):
+                named = await self._reserve(place, mine)
+            else:
+                takers = [one for one in await self._takers(place, mine) if one.state.id not in replaced]
+                named = {journal.state.id: Taker(journal.state.id, journal.state.title) for journal in takers}
+                for session_id in self._ahead(place, mine):
+                    named.setdefault(session_id, Taker(session_id, self._title(session_id)))
             if len(named) < place.limit:
                 continue
             if place.replaces:
@@ -259,9 +391,48 @@ class Placement:
             await self._suspend_idle(place, mine, replaced)
         return None
 
-    def takers(self, project: str | None) -> Refused | None:
+    # Slots of projects, where several nodes share them ----------------------------------------------------------
+
+    def _is_shared(self, place: _Place) -> bool:
+        """Whether the slots of this place are counted in the store."""
+        return self._log.shared is not None and place.project is not None and not place.count_idle
+
+    async def _reserve(self, place: _Place, mine: _Reservation) -> dict[str, Taker]:
+        """Nobody, if there was a slot: it is reserved now."""
+        assert self._log.shared is not None and place.project is not None
+        if not mine.turn:
+            return {}
+        takers = await self._log.shared.reserve_slot(place.project, mine.session_id, place.limit, SLOT_HOLD_S)
+        mine.holds_slot = not takers
+        if takers:
+            self._full_until[place.project] = self._log.steady() + PROJECT_LOOK_S
+            asyncio.get_running_loop().call_later(PROJECT_LOOK_S, self._look.set)
+        return {taker.session_id: Taker(*taker) for taker in takers}
+
+    async def _free_slot(self, project: str, session_id: str) -> None:
+        assert self._log.shared is not None
+        try:
+            await self._log.shared.free_slot(project, session_id)
+        except StoreError as error:
+            logger.warning("a slot of project %s stays reserved for up to %g s: %s", project, SLOT_HOLD_S, error)
+
+    async def _check_project(self, project: str | None, session_id: str, when_full: WhenFull) -> None:
+        """Refuse at once what another node could not begin, if the sender wants that."""
+        for place in self._places(project):
+            if when_full == "refuse" and self._is_shared(place) and self._log.shared is not None:
+                found = await self._log.shared.slot_takers(str(place.project))
+                takers = [Taker(*taker) for taker in found if taker.session_id != session_id]
+                if len(takers) >= place.limit:
+                    raise no_slot(place.limit, place.project, takers, count_idle=False)
+
+    async def takers(self, project: str | None) -> Refused | None:
         """Who takes the slots that a session of this project waits for, in words; None if one is free."""
         for place in self._places(project):
+            if self._is_shared(place) and self._log.shared is not None:
+                found = [Taker(*taker) for taker in await self._log.shared.slot_takers(str(place.project))]
+                if len(found) >= place.limit:
+                    return no_slot(place.limit, place.project, found, count_idle=False)
+                continue
             states = [state for state in self._runners.states() if place.project in (None, state.project)]
             named = [Taker(state.id, state.title) for state in states if takes_slot(state, count_idle=False)]
             if len(named) >= place.limit:

@@ -1,6 +1,7 @@
-"""What an earlier server left is taken up at the start: launches, half-done turns, waiting messages.
+"""What an earlier server left is taken up at the start: launches, half-done turns, waiting messages. And what a node
+left that is dead: see `take_over`.
 
-Above: server.py starts it once. Below: runners, launches and the store's rows. Each launch and each session is
+Above: the engine starts it. Below: runners, launches and the store's rows. Each launch and each session is
 looked at for itself: one that can't be read is set aside (quarantine.py), and the others go on.
 """
 
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 BETWEEN_TURNS = "Server restarted between turns"
 WHILE_RUNNING = "Server restarted while session was running"
+NODE_LOST = "node {} stopped answering while it ran this turn, and another node took the session over"
+MOVED = "the session was on node {}, and runs on another node now"
+ABANDONED_AT_ONCE = 100
 SWEEP_GRACE_S = 0.5
 
 
@@ -42,9 +46,12 @@ class Recovery:
         self._commands = commands
         self._launcher = launcher
         self._runners = runners
+        self._taking_over: asyncio.Task[None] | None = None
 
     async def take_up(self) -> None:
-        rows = await self._log.store.launches()
+        """Of a shared store, only this node's launches: the others are alive elsewhere, or are taken over."""
+        node = self._launcher.node_id if self._log.shared is not None else None
+        rows = await self._log.store.launches(node=node)
         await asyncio.to_thread(self._launcher.groups.start)
         await self._sweep({row.launch_id for row in rows})
         self._runners.is_recovering = True
@@ -200,20 +207,62 @@ class Recovery:
         else:
             await launch.forget()
 
+    # Of nodes that are dead ----------------------------------------------------------------------------------------
+
+    def take_over_soon(self) -> None:
+        """A node has died, or may have."""
+        if self._log.shared is not None and (self._taking_over is None or self._taking_over.done()):
+            self._taking_over = self._log.keep(self._take_over_quietly())
+
+    async def _take_over_quietly(self) -> None:
+        try:
+            await self.take_over()
+        except StoreError as error:
+            logger.warning("could not take over the sessions of a dead node; trying again: %s", error)
+
+    async def take_over(self) -> None:
+        """Claim the sessions in which a turn of a dead node ran. That turn fails with what it has said; what was queued
+        behind it goes on here."""
+        assert self._log.shared is not None
+        for session_id in await self._log.shared.abandoned(ABANDONED_AT_ONCE):
+            journal = await self._log.readable(session_id)
+            if journal is None or not self._log.may_claim(journal.owner, journal.state):
+                continue
+            try:
+                await self._log.claim(journal)
+            except NotOwner:
+                continue
+            if journal.has_foreign_agent:
+                await self.adopt(journal)
+            self._runners.ensure(journal)
+
+    async def adopt(self, journal: Journal) -> None:
+        """Go on without an agent that is on another node. A turn that runs in it fails with what it has said."""
+        attached = journal.state.attached
+        assert attached is not None
+        name = self._log.name_of_node(attached.launch_id.partition("-")[0])
+        why = NODE_LOST.format(name) if journal.state.working else MOVED.format(name)
+        rows = await self._log.store.launches(attached.launch_id)
+        mine = [row for row in rows if row.session_id == journal.state.id]
+        for row in mine or [_unknown(journal.state, attached.launch_id)]:
+            await self._lose(row, why)
+
     # Sessions ------------------------------------------------------------------------------------------------------
 
     async def _take_up_sessions(self) -> None:
         """Turns that had no process yet when the last server ended. With `on_restart = "end"` every session ends."""
         if self._facts.settings.on_restart == "end":
             async for found in self._log.found(status="running", state=None):
-                journal = await self._log.readable(found.session_id)
-                if journal is not None and self._log.may_claim(journal.owner):
+                journal = await self._log.readable(found.session_id) if self._is_for_us(found) else None
+                if journal is not None and self._log.may_claim(journal.owner, journal.state):
                     ended = cmd.EndSession("stopped", BETWEEN_TURNS)
                     if journal.state.busy:
                         ended = cmd.EndSession("failed", WHILE_RUNNING)
                     await self._commands.quietly(journal, ended)
             return
         async for found in self._log.found(status="running", state="processing"):
+            if not self._is_for_us(found):
+                continue
             journal = await self._log.readable(found.session_id)
             if journal is None or found.session_id in self._runners:
                 continue
@@ -226,7 +275,12 @@ class Recovery:
     async def survey(self) -> None:
         """Read each session that has not ended once, so that a damaged one is named before somebody needs it."""
         async for found in self._log.found(status="running", state=None):
-            await self._survey(found)
+            if self._is_for_us(found):
+                await self._survey(found)
+
+    def _is_for_us(self, found: Found) -> bool:
+        """Of a shared store, a server that starts looks after what its node owns, and leaves the rest alone."""
+        return self._log.shared is None or found.node == self._launcher.node_id
 
     async def _survey(self, found: Found) -> None:
         if found.session_id in self._log.journals:
@@ -240,3 +294,8 @@ class Recovery:
         record = await self._log.store.load(session_id)
         if record is not None:
             restored(session_id, record)
+
+
+def _unknown(state: st.Session, launch_id: str) -> Checkpoint:
+    """Of a launch whose row is gone."""
+    return Checkpoint(launch_id, state.id, state.agent, "", "gone", 0, 0, 0, [], b"")

@@ -201,6 +201,9 @@ class Runner:
             self._leftovers.stopping(state, attachment)
         attachment.prompt_mark = None if state.working else (0, -1)
         self._wakeup.set()
+        if attachment.launch is not None and (lease := self.launcher.lease()) is not None:
+            # It was another incarnation's. The session is this one's now, and so is its agent.
+            attachment.launch.set_lease(lease.incarnation, lease.deadline_s)
         await self._connect()
 
     # The loop ----------------------------------------------------------------------------------------------------
@@ -258,6 +261,8 @@ class Runner:
             failure, self._failure = self._failure, None
             raise failure
         state, attachment = self.journal.state, self.attachment
+        if attachment is not None and not self.journal.is_ours and not self.journal.is_stale:
+            raise NotOwner(f"session {state.id} was given to another node")
         if attachment is not None and (state.attached is None or state.attached.launch_id != attachment.launch_id):
             self._let_go(attachment)
             return True

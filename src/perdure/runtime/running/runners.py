@@ -5,8 +5,10 @@ is woken when a session changes, reads its state, and starts a runner where this
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 
+from perdure.core.errors import NotOwner
 from perdure.core.slots import can_be_suspended
 from perdure.core.state import Session
 from perdure.drivers import DRIVERS
@@ -95,6 +97,37 @@ class Runners:
         wanted = self._facts.agents.prewarms(state.agent, driver) or (asked and not DRIVERS[driver].process_per_turn)
         if wanted and state.id not in self._alive and not self._is_stopping:
             self.make(journal, prewarm=True).start()
+
+    async def prewarm_anywhere(self, journal: Journal) -> bool:
+        """Start the agent as asked, here or on the node that owns the session; whether it is here."""
+        if self._log.shared is not None and self._log.may_claim(journal.owner, journal.state):
+            with contextlib.suppress(NotOwner):
+                await self._log.claim(journal)
+        if self._log.shared is not None and not journal.is_ours and journal.owner is not None:
+            kind = self._wishes(journal.owner.node)
+            await self._log.store.put_document(kind, journal.state.id, b"true")
+            self._log.announce_documents(kind)
+            return False
+        self.prewarm(journal, asked=True)
+        return True
+
+    @staticmethod
+    def _wishes(node: str) -> str:
+        return f"warm.{node}"
+
+    def start(self) -> None:
+        if self._log.node is not None:
+            self._log.watch_documents(self._wishes(self._log.node.node), self._fulfil)
+
+    async def _fulfil(self) -> None:
+        """Other nodes want the agents of these sessions started."""
+        assert self._log.node is not None
+        kind = self._wishes(self._log.node.node)
+        for session_id in await self._log.store.documents(kind):
+            await self._log.store.take_document(kind, session_id)
+            journal = await self._log.readable(session_id)
+            if journal is not None and journal.is_ours and journal.state.phase == "idle":
+                self.prewarm(journal, asked=True)
 
     async def vacate(self, runner: Runner) -> None:
         """Leave a process that has to end, once nothing runs in it for this session."""

@@ -124,6 +124,7 @@ def launch_spec(
         cwd=state.workdir,
         limits=launcher.limits(),
         cgroup=launcher.groups.make(attachment.launch_id),
+        lease=launcher.lease(),
     )
 
 

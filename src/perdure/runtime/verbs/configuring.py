@@ -63,8 +63,8 @@ class Configuring:
         if not _is_unknown(state) or DRIVERS[facts.driver_name(state, state.agent)].process_per_turn:
             return
         await self._sessions.agents.ready(state.agent)
-        self._sessions.runners.prewarm(journal, asked=True)
-        if not await warmed_up(journal, facts.settings.start_timeout_s):
+        is_elsewhere = not await self._sessions.runners.prewarm_anywhere(journal)
+        if not await warmed_up(journal, facts.settings.start_timeout_s, elsewhere=is_elsewhere):
             reason = journal.state.error or "It ended before its session was open."
             raise Refused("agent_unavailable", f"Agent {state.agent!r} could not be started. {reason}")
 

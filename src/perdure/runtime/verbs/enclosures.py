@@ -2,8 +2,10 @@
 
 Above: the verbs, which keep them before the message is taken, and the orders, which read pictures for the agent. Below:
 the file system. A folder for each session, erased with it. What is only named (a path, an address) is left where it is.
+Where several nodes share the store, files are kept there too: another node may run the session, and gets its own copy.
 """
 
+import asyncio
 import base64
 import binascii
 import contextlib
@@ -12,11 +14,13 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from perdure.core.errors import Refused
 from perdure.runtime.data.filesystem import make_private
+from perdure.stores.shared import SharedStore
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 PICTURE_MAX_BYTES = 5 * 1024 * 1024
@@ -33,11 +37,46 @@ Given = tuple[dict[str, Any], ...]
 class Enclosures:
     pictures = PICTURES
 
-    def __init__(self, root: Path, limit_bytes: int) -> None:
+    def __init__(self, root: Path, limit_bytes: int, store: SharedStore | None = None) -> None:
         self._root = root
         self._limit_bytes = limit_bytes
+        self._store = store
 
-    def keep(self, session_id: str, given: Given) -> Given:
+    async def keep(self, session_id: str, given: Given) -> Given:
+        """Keep the files: see `write`."""
+        kept = await asyncio.to_thread(self.write, session_id, given)
+        try:
+            await self.upload(session_id, kept)
+        except BaseException:
+            self.take_back(session_id, kept)
+            raise
+        return kept
+
+    async def upload(self, session_id: str, kept: Sequence[dict[str, Any]]) -> None:
+        """Let other nodes have what was written here."""
+        for attachment in kept if self._store is not None else ():
+            path = self._own(session_id, attachment.get("file"))
+            if path is not None and self._store is not None and path.is_file():
+                await self._store.put_file(session_id, path.name, await asyncio.to_thread(path.read_bytes))
+
+    async def fetch(self, session_id: str, attachments: Sequence[dict[str, Any]]) -> None:
+        """Have a copy here of what another node was given."""
+        for attachment in attachments if self._store is not None else ():
+            path = self._own(session_id, attachment.get("file"))
+            if path is None or path.exists() or self._store is None:
+                continue
+            if (data := await self._store.file(session_id, path.name)) is not None:
+                await asyncio.to_thread(self._put, path, data)
+
+    @staticmethod
+    def _put(path: Path, data: bytes) -> None:
+        make_private(path.parent)
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+        part.replace(path)
+
+    def write(self, session_id: str, given: Given) -> Given:
         """The same as they are written into the log: data as a file, everything else as it was."""
         files = [_data(number, attachment) for number, attachment in enumerate(given)]
         size = sum(len(data) for data in files if data is not None)
@@ -102,14 +141,20 @@ class Enclosures:
             raise Refused("unavailable", f"An attachment can't be copied: {error.strerror}.") from error
         return folder / path.name
 
-    def find(self, session_id: str, file: str) -> Path:
+    async def find(self, session_id: str, file: str) -> Path:
         path = self._own(session_id, file)
+        if path is not None:
+            await self.fetch(session_id, [{"file": file}])
         if path is None or not path.is_file():
             raise Refused("not_found", f"The session has no attachment {file!r}.")
         return path
 
-    def shown(self, session_id: str, attachments: Given) -> Given:
+    async def shown(self, session_id: str, attachments: Given) -> Given:
         """With the data of pictures, for agents that take them."""
+        if self._store is not None:
+            await self.fetch(session_id, attachments)
+            owned = [(attachment, self._own(session_id, attachment.get("file"))) for attachment in attachments]
+            attachments = tuple({**one, "path": str(path)} if path is not None else one for one, path in owned)
         return tuple(self._with_data(session_id, attachment) for attachment in attachments)
 
     def _with_data(self, session_id: str, attachment: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,9 @@ Above: the verbs (sessions.py) erase; server.py starts and stops it. Below: the 
 quarantine, and the files in which the rehearsal agent remembers. What is to be erased is written down first, so that
 the next server completes it. Rows go in small steps, so that others need not wait. What they leave behind in the
 database's files goes a little later, for many sessions at once: see `scrub` of the store.
+
+Other nodes may have files of the session too. Each of them, and each that has ever owned it, gets a tombstone: it
+removes its files when it reads that, now or when it returns.
 """
 
 import asyncio
@@ -40,6 +43,7 @@ QUIET_MOST_S = 600.0
 """How long the part that holds up commits waits for a moment at which no turn runs."""
 QUIET_LOOK_S = 0.5
 LOOK_S = 0.02
+ELSEWHERE_LOOK_S = 0.05
 RETRY_S = 20.0
 SCRUB_RETRY_S = 300.0
 """After a failure, which may last: a disk without room, a damaged file."""
@@ -63,6 +67,8 @@ class Note(Struct, frozen=True):
     """Of this session alone: of a damaged one nobody has ended them."""
     shared: list[str] = []
     """Those in which it was and in which others still are."""
+    nodes: list[str] = []
+    """Other nodes, which may have files of it."""
 
 
 class Eraser:
@@ -90,6 +96,7 @@ class Eraser:
     async def complete(self) -> None:
         """Erase what was left half-erased: at the start, by an earlier server; later, because the disk was full."""
         await self._recall_ending()
+        await self.read_tombstones()
         for session_id, body in (await self._store.documents(ERASING)).items():
             if session_id in self._log.erased.under_way:
                 continue
@@ -104,7 +111,52 @@ class Eraser:
                 # To try again is of no use before a repair, and keeps neither the others nor the server from going on.
                 self._log.quarantine.add("session", session_id, session_id, f"it can't be erased: {error}")
 
+    async def read_tombstones(self) -> None:
+        """Remove the files of sessions that other nodes have erased."""
+        if self._log.shared is None:
+            return
+        kind = self._tombstones(self._launcher.node_id)
+        for session_id, body in (await self._store.documents(kind)).items():
+            try:
+                note = msgspec.json.decode(body, type=Note)
+            except UNREADABLE:
+                note = Note("", [])
+            await self._end_launches(note)
+            await self._end_shared(note)
+            self._log.learn_erased(session_id)
+            await self._workspaces.erase(session_id, note.workdir)
+            await asyncio.to_thread(self._remove_files, session_id, note)
+            await self._store.put_document(kind, session_id, None)
+
+    @staticmethod
+    def _tombstones(node: str) -> str:
+        return f"tombstone.{node}"
+
+    async def _put_tombstones(self, session_id: str, note: Note) -> None:
+        for node in note.nodes:
+            await self._store.put_document(self._tombstones(node), session_id, msgspec.json.encode(note))
+            self._log.announce_documents(self._tombstones(node))
+
+    async def _nodes(self, session_id: str) -> list[str]:
+        former = await self._log.shared.former_nodes(session_id) if self._log.shared is not None else []
+        return sorted({*former, *self._log.living} - {self._launcher.node_id})
+
+    async def _wait_for_owner(self, session_id: str) -> None:
+        """Another node runs its agent: it sees that the session has ended, and ends it."""
+        settings = self._launcher.settings
+        grace_s = settings.abort_grace_s + settings.eof_grace_s + settings.term_grace_s + RETIRE_EXTRA_S
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                while await self._runs_elsewhere(session_id):  # noqa: ASYNC110  rows of another node
+                    await asyncio.sleep(ELSEWHERE_LOOK_S)
+
+    async def _runs_elsewhere(self, session_id: str) -> bool:
+        rows = await self._store.launches() if self._log.shared is not None else []
+        nodes = {row.launch_id.partition("-")[0] for row in rows if row.session_id == session_id}
+        return not nodes.isdisjoint(self._log.living)
+
     def start(self) -> None:
+        self._log.watch_documents(self._tombstones(self._launcher.node_id), self.read_tombstones)
         self._task = asyncio.create_task(self._run(), name="eraser")
 
     async def check_free(self, session_id: str) -> None:
@@ -118,7 +170,9 @@ class Eraser:
 
     async def erase(self, session_id: str, workdir: str) -> None:
         """Once this has been written down it happens, now or at the next start. Its process must be gone."""
-        note = Note(workdir, await self._store.natives(session_id), *await self._launches(session_id))
+        await self._wait_for_owner(session_id)
+        launches = await self._launches(session_id)
+        note = Note(workdir, await self._store.natives(session_id), *launches, await self._nodes(session_id))
         await self._store.put_document(ERASING, session_id, msgspec.json.encode(note))
         try:
             await self._carry_out(session_id, note)
@@ -139,6 +193,7 @@ class Eraser:
             await self._end_shared(note)
             await self._store.erase(session_id, self._log.generation)
             self._log.forget(session_id)
+            await self._put_tombstones(session_id, note)
             await self._workspaces.erase(session_id, note.workdir)
             removed = await asyncio.to_thread(self._remove_files, session_id, note)
             self._log.quarantine.forget(session_id)
@@ -179,7 +234,10 @@ class Eraser:
             self._launcher.sharing.ending.add(launch_id)
 
     async def _recall_ending(self) -> None:
+        mine = f"{self._launcher.node_id}-" if self._log.shared is not None else ""
         for launch_id in await self._store.documents(ENDING):
+            if not launch_id.startswith(mine):
+                continue
             if (self._launcher.folder / launch_id).exists():
                 self._launcher.sharing.ending.add(launch_id)
             else:

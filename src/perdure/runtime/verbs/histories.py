@@ -142,7 +142,9 @@ class Histories:
         try:
             for event in events:
                 if isinstance(event, ev.UserMessage):
+                    await enclosures.fetch(session_id, event.attachments)
                     event.attachments = enclosures.copy(session_id, command.session_id, event.attachments)
+                    await enclosures.upload(command.session_id, event.attachments)
             # In a thread: it may be long, and others go on meanwhile.
             await asyncio.to_thread(take_over, decision, events, wanted)
             made, _ = await self._log.create(decision)

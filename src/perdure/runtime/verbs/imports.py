@@ -106,6 +106,7 @@ class Imports:
         kept: list[dict[str, Any]] = []
         try:
             await asyncio.to_thread(self._keep_files, given.id, turns, kept)
+            await sessions.enclosures.upload(given.id, kept)
             decision = create(command, world)
             await asyncio.to_thread(_take_all, decision, turns)
             self._settle(decision, given)
@@ -125,7 +126,7 @@ class Imports:
         """Files that come with its messages; what is only named is still only named."""
         for event in turns:
             if isinstance(event, ev.UserMessage) and event.attachments:
-                event.attachments = list(self._sessions.enclosures.keep(session_id, tuple(event.attachments)))
+                event.attachments = list(self._sessions.enclosures.write(session_id, tuple(event.attachments)))
                 kept += event.attachments
 
     def _place(self, given: Import) -> tuple[str | None, str | None, str]:

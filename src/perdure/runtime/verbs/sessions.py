@@ -116,7 +116,8 @@ class Sessions:
         self._launcher = launcher
         self._clocks = clocks
         self._disk = disk
-        self.workspaces = Workspaces(data / WORKSPACES, log.store, self.projects)
+        root = Path(facts.settings.workspaces) if facts.settings.workspaces is not None else data / WORKSPACES
+        self.workspaces = Workspaces(root, data, log.store, self.projects)
         self.eraser = Eraser(log, runners, launcher, enclosures, self.workspaces, data)
         self.histories = Histories(self)
         self.imports = Imports(self)
@@ -190,6 +191,17 @@ class Sessions:
             journal, kept = await self.log.create(first, receipt=slip.receipt)
         return journal, slip.answer(kept)
 
+    async def create_once(self, session_id: str, opening: Opening, message: Outgoing) -> dict[str, Any]:
+        """A new session with its first message; or, if there is one, the answer that the same message got before."""
+        if not await self.exists(session_id):
+            try:
+                return (await self.create(opening, message, session_id=session_id))[1]
+            except Refused as refusal:
+                # Another node may have been quicker.
+                if refusal.code != "conflict" or not await self.exists(session_id):
+                    raise
+        return await self.send(session_id, message)
+
     @contextlib.asynccontextmanager
     async def _enclosed(self, session_id: str, message: Outgoing) -> AsyncIterator[Outgoing]:
         """The message with its files kept; they are gone again if it is not taken."""
@@ -197,7 +209,7 @@ class Sessions:
             yield message
             return
         enclosures = self.enclosures
-        kept = await asyncio.to_thread(enclosures.keep, session_id, message.attachments)
+        kept = await enclosures.keep(session_id, message.attachments)
         try:
             yield msgspec.structs.replace(message, attachments=kept)
         except Exception:
@@ -221,7 +233,14 @@ class Sessions:
         journal = await self.log.open(session_id)
         rows = await self.log.store.read_turns(session_id, before=before, last=limit)
         turns, older = turns_page(journal.state, rows, limit, before)
-        return {**public_session(journal.state, journal.last_seq), "turns": turns, "next_cursor": older}
+        shown = {**public_session(journal.state, journal.last_seq), "turns": turns, "next_cursor": older}
+        if journal.state.phase == "accepted" and journal.state.waits_for is None:
+            shown["waits_for"] = msgspec.to_builtins(journal.owner_reason)
+        return shown | self._node(journal.owner.node if journal.owner is not None else None)
+
+    def _node(self, node: str | None) -> dict[str, Any]:
+        """The node that owns a session, for people and programs."""
+        return {"node": node, "node_name": None if node is None else self.log.name_of_node(node)}
 
     async def search(self, query: Query) -> tuple[list[dict[str, Any]], str | None]:
         page = await self.log.store.list_sessions(checked(query))
@@ -230,7 +249,7 @@ class Sessions:
             entry = await self._listed(found)
             if entry is None:
                 continue
-            entry["event_count"] = found.last_seq
+            entry |= {"event_count": found.last_seq, **self._node(found.node)}
             if found.snippet is not None:
                 entry.update(snippet=found.snippet, snippet_turn=found.snippet_turn)
             shown.append(entry)
@@ -430,7 +449,7 @@ class Sessions:
     async def attachment(self, session_id: str, name: str) -> tuple[Path, bool]:
         """A file that came with a message, and whether it is a picture."""
         await self.log.open(session_id)
-        path = self.enclosures.find(session_id, name)
+        path = await self.enclosures.find(session_id, name)
         return path, mimetypes.guess_type(path.name)[0] in self.enclosures.pictures
 
     def now(self) -> float:
@@ -444,12 +463,12 @@ class Sessions:
         journal = await self.log.open(session_id)
         return await asyncio.to_thread(listing.files, journal.state.workdir, wanted, limit)
 
-    def _why(self, state: st.Session) -> str:
+    async def _why(self, state: st.Session) -> str:
         if state.working and self._disk.is_full:
             return WAITS_FOR_ROOM
         if state.waits_for is not None and state.waits_for.code == SLOTS_FULL:
             # Who takes the slots changes while it waits.
-            taken = self._placement.takers(state.project)
+            taken = await self._placement.takers(state.project)
             return f"Its turn waits for a free slot. {taken.detail}" if taken is not None else state.waits_for.message
         return why(state)
 
@@ -470,7 +489,7 @@ class Sessions:
             "session_id": session_id,
             "state": state.state,
             "status": state.status,
-            "why": self._why(state),
+            "why": await self._why(state),
             "last_event": {"seq": rows[-1].seq, "type": rows[-1].type, **_when(rows[-1])} if rows else None,
             "quiet_for_s": round(self.log.steady() - journal.last_event_s, 1),
             "processes": [msgspec.to_builtins(process) for process in processes.describe_tree(pid)] if pid else [],

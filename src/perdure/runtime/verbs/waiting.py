@@ -37,9 +37,9 @@ async def until(journal: Journal, ready: Callable[[], bool]) -> None:
         journal.followers.discard(waiter)
 
 
-async def warmed_up(journal: Journal, start_timeout_s: float) -> bool:
+async def warmed_up(journal: Journal, start_timeout_s: float, *, elsewhere: bool = False) -> bool:
     """Until the agent that a session was given before its next message is ready; False if it could not be started. One
-    that starts with the message, or takes longer than it may, is not waited for."""
+    that starts with the message, or takes longer than it may, is not waited for. `elsewhere`: by another node."""
     launched = False
 
     def is_decided() -> bool:
@@ -48,7 +48,7 @@ async def warmed_up(journal: Journal, start_timeout_s: float) -> bool:
         launched = launched or state.attached is not None
         is_ready = state.attached is not None and state.attached.opened
         was_lost = launched and state.attached is None
-        return is_ready or was_lost or state.phase != "idle" or not journal.has_runner
+        return is_ready or was_lost or state.phase != "idle" or not (elsewhere or journal.has_runner)
 
     try:
         async with asyncio.timeout(start_timeout_s + START_SLACK_S):

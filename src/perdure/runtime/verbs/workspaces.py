@@ -21,8 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 class Workspaces:
-    def __init__(self, root: Path, store: Store, projects: Projects) -> None:
+    def __init__(self, root: Path, data: Path, store: Store, projects: Projects) -> None:
         self._root = root
+        self._data = data
         self._store = store
         self._projects = projects
 
@@ -37,7 +38,7 @@ class Workspaces:
             raise Refused("invalid", "workdir must be an absolute path.", fields=["workdir"])
         if not os.path.isdir(given):
             raise Refused("invalid", f"workdir {given!r} is not a directory. Make it first.", fields=["workdir"])
-        if is_private(given, self._root.parent):
+        if is_private(given, self._data):
             what_to_do = "Choose another, or leave it out to get a folder of its own."
             raise Refused("invalid", f"workdir {given!r} {PRIVATE}. {what_to_do}", fields=["workdir"])
         return os.path.realpath(given)
@@ -62,7 +63,7 @@ class Workspaces:
         return {
             "path": os.path.realpath(path),
             "identity": identity,
-            "private": is_private(path, self._root.parent),
+            "private": is_private(path, self._data),
             "projects": self._projects.around(path),
         }
 

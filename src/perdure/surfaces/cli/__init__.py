@@ -61,6 +61,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "usage": ("spending", "Show what turns have cost."),
     "serve": ("serve", "Start the server."),
     "doctor": ("doctor", "Check this machine and the server."),
+    "nodes": ("nodes", "List, drain, resume and remove nodes, and move sessions between them."),
+    "migrate": ("migrate", "Move everything from SQLite to PostgreSQL, or back."),
     "agents": ("agents", "List, add and try agents."),
     "projects": ("projects", "List, add, show, edit and remove projects."),
     "reload": ("agents", "Take the agents as perdure.toml names them now."),
@@ -100,6 +102,7 @@ MEANT: dict[str, str] = {
     **dict.fromkeys(("search", "find", "grep"), "sessions --query WORDS"),
     **dict.fromkeys(("cron", "crontab", "schedule", "schedules", "timer", "timers"), "jobs"),
     **dict.fromkeys(("prompts", "approve", "allow", "deny", "permissions"), "answer"),
+    **dict.fromkeys(("node", "cluster", "servers"), "nodes"),
     "version": "--version",
     "help": "--help",
 }

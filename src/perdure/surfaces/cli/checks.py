@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from perdure.config import MIB, Config, ConfigError, load
-from perdure.runtime.data import inspection, settings_check
+from perdure.runtime.data import database_check, inspection, settings_check
 from perdure.runtime.data.filesystem import NETWORK_FILE_SYSTEMS, file_system, not_ours
 from perdure.runtime.keeping import cgroups
 from perdure.surfaces import open_files
@@ -46,6 +46,13 @@ def check_python() -> Iterator[Finding]:
         yield Finding("problem", "python", f"{version} is too old. Install Python 3.11 or newer.")
     else:
         yield Finding("ok", "python", f"{version}, {sys.executable}")
+
+
+def check_database(database: str | None, config: Config) -> Iterator[Finding]:
+    """PostgreSQL, where `--database` or PERDURE_DATABASE names one."""
+    if database:
+        for level, what in database_check.look(database, config.server):
+            yield Finding(level, "postgresql", what)
 
 
 def read_settings(data: Path) -> tuple[Config, list[Finding]]:

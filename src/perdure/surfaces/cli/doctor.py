@@ -13,6 +13,7 @@ from perdure.surfaces.cli.checks import (
     Finding,
     Level,
     check_data,
+    check_database,
     check_keeper,
     check_open_files,
     check_python,
@@ -31,14 +32,15 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 @click.command()
 @click.option("--deep", is_flag=True, help="Read every page and row of the database too; a server may run meanwhile.")
+@click.option("--database", envvar="PERDURE_DATABASE", metavar="URL", help="The PostgreSQL database of this node.")
 @reaching
-def doctor_command(reach: Reach, deep: bool) -> int:
+def doctor_command(reach: Reach, deep: bool, database: str | None) -> int:
     """Check this machine and the server.
 
     Exit code 1 if there is a problem; warnings are none.
     """
     findings: list[Finding] = []
-    for finding in _look(reach, deep):
+    for finding in _look(reach, deep, database):
         findings.append(finding)
         if not reach.as_json:
             _print(finding)
@@ -47,11 +49,12 @@ def doctor_command(reach: Reach, deep: bool) -> int:
     return 1 if any(finding.level == "problem" for finding in findings) else 0
 
 
-def _look(reach: Reach, deep: bool) -> Iterator[Finding]:
+def _look(reach: Reach, deep: bool, database: str | None) -> Iterator[Finding]:
     yield from check_python()
     config, found = read_settings(reach.data)
     yield from found
     yield from check_data(reach.data, config)
+    yield from check_database(database, config)
     yield from check_sqlite()
     stored = list(check_store(reach.data, deep))
     yield from stored

@@ -21,7 +21,12 @@ from perdure.surfaces.cli.reach import Failure, Reach
     help="0 picks a free one.",
 )
 @click.option("--data", metavar="DIR", help="Where everything is kept.")
-@click.option("--database", envvar="PERDURE_DATABASE", metavar="URL", help="A database instead of the built-in one.")
+@click.option(
+    "--database",
+    envvar="PERDURE_DATABASE",
+    metavar="URL",
+    help="A PostgreSQL database, for several nodes, instead of the built-in one.",
+)
 @click.option(
     "--config", envvar="PERDURE_CONFIG", metavar="FILE", help="By default perdure.toml in the data directory."
 )

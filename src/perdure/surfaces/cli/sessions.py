@@ -67,12 +67,14 @@ def session_table(sessions: list[Json], columns: int | None) -> tuple[list[str],
     ids = [str(entry["id"]) for entry in sessions]
     if columns is not None:
         ids = short_ids(ids)
-    headings = ["session", "state", "agent", "active", "turns", "title"]
+    has_nodes = len({entry.get("node") for entry in sessions} - {None}) > 1
+    headings = ["session", "state", "agent", *(["node"] if has_nodes else []), "active", "turns", "title"]
     rows = [
         [
             short,
             condition(entry),
             entry["agent"],
+            *([entry["node_name"] or ""] if has_nodes else []),
             age(entry["last_active_at"] or entry["created_at"]),
             str(entry["turn_count"]),
             " ".join((entry["title"] or "").split()),
@@ -85,8 +87,14 @@ def session_table(sessions: list[Json], columns: int | None) -> tuple[list[str],
         # What a title needs most is taken from what says least.
         headings = [heading for heading in headings if heading != "turns"]
         rows = [
-            [short, _SHORT_STATES.get(state, state), one_line(agent, AGENT_CHARS), active.removesuffix(" ago"), title]
-            for short, state, agent, active, _, title in rows
+            [
+                short,
+                _SHORT_STATES.get(state, state),
+                *(one_line(name, AGENT_CHARS) for name in names),
+                active.removesuffix(" ago"),
+                title,
+            ]
+            for short, state, *names, active, _, title in rows
         ]
         room = max(SHORTEST_TITLE_CHARS, _room(headings, rows, columns))
     return headings, [[*row[:-1], one_line(row[-1], room)] for row in rows]

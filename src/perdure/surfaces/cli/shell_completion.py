@@ -113,6 +113,10 @@ def _jobs(client: Client, ctx: click.Context) -> Found:
     return ((job["id"], f"{job['state']}: {job['schedule']}") for job in client.jobs())
 
 
+def _nodes(client: Client, ctx: click.Context) -> Found:
+    return ((node["name"], node["state"]) for node in client.nodes())
+
+
 def _sessions_of_jobs(client: Client, ctx: click.Context) -> Found:
     yield "new", "a new session for each run"
     yield "same", "one session for all runs"
@@ -172,6 +176,9 @@ BY_NAME: dict[str, Callable[[Client, click.Context], Found]] = {
     "agent": _agents,
     "project": _projects,
     "job": _jobs,
+    "node": _nodes,
+    "from_node": _nodes,
+    "to_node": _nodes,
     "label": _labels,
     "labels": _labels,
     "added": _labels,

@@ -1,10 +1,11 @@
 """Who may come in: the token, sign-ins of browsers, and tickets. Nothing here knows of requests but their heads.
 
-Above: the guard asks for every request; handlers make links, sign-ins and tickets. Below: the store, which keeps
-sign-ins. The token is compared in constant time. A browser signs in with a one-time code, which travels in a URL's
-fragment (never sent, never logged) and is exchanged for two secrets: a cookie, which no script can read, and the page's
-key, which only pages of this origin can read. Either alone opens nothing: a browser sends a host's cookies to all of
-its ports, and so to whatever else serves there. Of both only hashes are kept, so that they outlive a restart.
+Above: the guard asks for every request; handlers make links, sign-ins and tickets. Below: the store, which keeps all
+three, so that what one node gave out is good on every other. The token is compared in constant time. A browser signs in
+with a one-time code, which travels in a URL's fragment (never sent, never logged) and is exchanged for two secrets: a
+cookie, which no script can read, and the page's key, which only pages of this origin can read. Either alone opens
+nothing: a browser sends a host's cookies to all of its ports, and so to whatever else serves there. Of all of them only
+hashes are kept.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -27,6 +28,10 @@ COOKIE = "perdure_login"
 """How a cookie's name begins. A browser sends it to every port of a host, so the installation's id follows."""
 CODE_LIFETIME_S = 600
 CODES_AT_ONCE = 100
+CODES, TICKETS = "code", "ticket"
+"""Kinds of documents. Their keys are hashes: whoever reads the database can't sign in with what is there."""
+VOIDED = ("login_state", "voided")
+"""Changes when everybody is signed out: a sign-in that is under way then is void too."""
 TICKET_LIFETIME_S = 30
 TICKETS_AT_ONCE = 1_000
 LOGINS_MAX = 1_000
@@ -55,7 +60,7 @@ class Login(msgspec.Struct):
     page_key: str = ""
 
 
-class Pass(NamedTuple):
+class Pass(msgspec.Struct, frozen=True):
     """A code or a ticket: until when it is good, who made it (a sign-in, or None for the token), and for which path."""
 
     until: float
@@ -67,35 +72,44 @@ class Access:
     """The token, sign-ins, one-time codes and tickets of this server."""
 
     def __init__(self, token: str, store: Store, install_id: str, clock: Callable[[], float] = time.time) -> None:
+        """`install_id` is the cluster's where several nodes share the store."""
         self._token = token.encode()
         self.cookie = f"{COOKIE}_{install_id}"
         self._mark = fingerprint(f"{install_id} {token}")
         self._store = store
         self._clock = clock
         self._logins: dict[str, Login] = {}
-        self._codes: dict[str, Pass] = {}
-        self._tickets: dict[str, Pass] = {}
-        self._voided = 0
-        """How often everybody was signed out: a sign-in that is under way then is void too."""
         self.on_signed_out: Callable[[str], None] | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when this server has signed somebody in or out: other nodes read it again."""
 
     async def load(self) -> None:
-        for key, body in (await self._store.documents("login")).items():
-            # One that can't be read is signed out.
-            with contextlib.suppress(*UNREADABLE):
-                self._logins[key] = msgspec.json.decode(body, type=Login)
+        await self.reload()
         for key, login in list(self._logins.items()):
             if login.until <= self._clock() or login.token != self._mark or not login.page_key:
                 await self._drop(key)
+
+    async def reload(self) -> None:
+        """Read who is signed in; whoever is not any more loses their streams."""
+        found: dict[str, Login] = {}
+        for key, body in (await self._store.documents("login")).items():
+            # One that can't be read is signed out.
+            with contextlib.suppress(*UNREADABLE):
+                found[key] = msgspec.json.decode(body, type=Login)
+        before, self._logins = self._logins, found
+        for key in before.keys() - found.keys():
+            self._signed_out(key)
 
     async def _drop(self, key: str) -> None:
         if key in self._logins:
             await self._store.put_document("login", key, None)
             self._logins.pop(key, None)
-            self._codes = {code: made for code, made in self._codes.items() if made.maker != key}
-            self._tickets = {ticket: made for ticket, made in self._tickets.items() if made.maker != key}
-            if self.on_signed_out is not None:
-                self.on_signed_out(key)
+            self._signed_out(key)
+            self.on_change()
+
+    def _signed_out(self, key: str) -> None:
+        if self.on_signed_out is not None:
+            self.on_signed_out(key)
 
     # Coming in -------------------------------------------------------------------------------------------------------
 
@@ -118,37 +132,64 @@ class Access:
 
     # Signing in and out ----------------------------------------------------------------------------------------------
 
-    def new_code(self, maker: str | None) -> str:
+    async def new_code(self, maker: str | None) -> str:
         """A code that signs one browser in, once, soon."""
-        self._codes = self._good(self._codes)
-        if len(self._codes) >= CODES_AT_ONCE:
-            words = "Too many sign-in links are open. Use one of them, or wait ten minutes."
-            raise Refused("rate_limited", words, retry_after_s=CODE_LIFETIME_S)
-        code = secrets.token_urlsafe(24)
-        self._codes[code] = Pass(self._clock() + CODE_LIFETIME_S, maker)
-        return code
+        words = "Too many sign-in links are open. Use one of them, or wait ten minutes."
+        return await self._new_pass(CODES, CODES_AT_ONCE, CODE_LIFETIME_S, words, maker)
+
+    async def _new_pass(
+        self, kind: str, most: int, lifetime_s: float, words: str, maker: str | None, path: str = ""
+    ) -> str:
+        good = await self._good(kind)
+        if len(good) >= most:
+            raise Refused("rate_limited", words, retry_after_s=lifetime_s)
+        secret = secrets.token_urlsafe(24)
+        made = Pass(self._clock() + lifetime_s, maker, path)
+        await self._store.put_document(kind, fingerprint(secret), msgspec.json.encode(made))
+        return secret
+
+    async def _good(self, kind: str) -> dict[str, Pass]:
+        """Codes or tickets that can still be used, by their hashes; the others are removed."""
+        found, now = {}, self._clock()
+        for key, body in (await self._store.documents(kind)).items():
+            made = _pass(body)
+            if made is not None and made.until > now:
+                found[key] = made
+            else:
+                await self._store.put_document(kind, key, None)
+        return found
+
+    async def _take(self, kind: str, key: str) -> Pass | None:
+        """Use one up; None if it is not good, or whoever made it was signed out."""
+        body = await self._store.take_document(kind, key)
+        made = _pass(body) if body is not None else None
+        if made is None or made.until <= self._clock():
+            return None
+        return made if made.maker is None or self.is_signed_in(made.maker) else None
 
     async def redeem(self, code: str) -> tuple[str, str]:
         """The cookie and the page's key for a code."""
-        made = self._codes.pop(code, None)
-        if made is None or made.until <= self._clock():
+        made = await self._take(CODES, fingerprint(code))
+        if made is None:
             raise Refused("unauthorized", USED)
         cookie, page_key = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         key = fingerprint(cookie)
         login = Login(self._clock() + COOKIE_LIFETIME_S, self._mark, fingerprint(page_key))
-        voided = self._voided
+        voided = await self._store.document(*VOIDED)
         try:
             await self._store.put_document("login", key, msgspec.json.encode(login))
         except BaseException:
             # Nobody was signed in by it, so it is good for another attempt.
-            if voided == self._voided:
-                self._codes[code] = made
+            with contextlib.suppress(StoreError):
+                await self._store.put_document(CODES, fingerprint(code), msgspec.json.encode(made))
             raise
-        if voided != self._voided or (made.maker is not None and made.maker not in self._logins):
+        is_void = voided != await self._store.document(*VOIDED)
+        if is_void or (made.maker is not None and await self._store.document("login", made.maker) is None):
             # Everybody was signed out meanwhile, or whoever made the link.
             await self._store.put_document("login", key, None)
             raise Refused("unauthorized", USED)
         self._logins[key] = login
+        self.on_change()
         await self._drop_oldest()
         return cookie, page_key
 
@@ -182,8 +223,9 @@ class Access:
 
     async def end_all(self) -> int:
         """Sign every browser out, and make links useless that nobody has opened yet. How many were signed in."""
-        self._codes.clear()
-        self._voided += 1
+        await self._store.put_document(*VOIDED, secrets.token_hex(8).encode())
+        for key in await self._store.documents(CODES):
+            await self._store.put_document(CODES, key, None)
         ended = sum(login.until > self._clock() for login in self._logins.values())
         for key in list(self._logins):
             await self._drop(key)
@@ -191,27 +233,24 @@ class Access:
 
     # Tickets ---------------------------------------------------------------------------------------------------------
 
-    def new_ticket(self, path: str, maker: str | None) -> str:
+    async def new_ticket(self, path: str, maker: str | None) -> str:
         """A ticket that opens this path once, soon: for what can't send a header (a download, an EventSource)."""
-        self._tickets = self._good(self._tickets)
-        if len(self._tickets) >= TICKETS_AT_ONCE:
-            words = f"Too many tickets are open. Wait {TICKET_LIFETIME_S} seconds."
-            raise Refused("rate_limited", words, retry_after_s=TICKET_LIFETIME_S)
-        ticket = secrets.token_urlsafe(24)
-        self._tickets[ticket] = Pass(self._clock() + TICKET_LIFETIME_S, maker, path)
-        return ticket
+        words = f"Too many tickets are open. Wait {TICKET_LIFETIME_S} seconds."
+        return await self._new_pass(TICKETS, TICKETS_AT_ONCE, TICKET_LIFETIME_S, words, maker, path)
 
-    def take_ticket(self, ticket: str, path: str) -> Pass | None:
+    async def take_ticket(self, ticket: str, path: str) -> Pass | None:
         """The ticket, which is used up by this, if it is good for the path."""
-        made = self._tickets.get(ticket)
-        if made is None or made.path != path:
-            return None
-        del self._tickets[ticket]
-        return made if made.until > self._clock() else None
+        key = fingerprint(ticket)
+        body = await self._store.document(TICKETS, key)
+        made = _pass(body) if body is not None else None
+        return await self._take(TICKETS, key) if made is not None and made.path == path else None
 
-    def _good(self, passes: dict[str, Pass]) -> dict[str, Pass]:
-        now = self._clock()
-        return {secret: made for secret, made in passes.items() if made.until > now}
+
+def _pass(body: bytes) -> Pass | None:
+    try:
+        return msgspec.json.decode(body, type=Pass)
+    except UNREADABLE:
+        return None
 
 
 def fingerprint(secret: str) -> str:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Scope
 
 from perdure.core.errors import Refused, StoreError
 from perdure.runtime.verbs.jobs import Jobs
+from perdure.runtime.verbs.nodes import Nodes, Readiness
 from perdure.runtime.verbs.sessions import Sessions
 from perdure.surfaces.http import openapi, page
 from perdure.surfaces.http.access import Access
@@ -31,7 +32,15 @@ SHOWN_CHARS = 200
 
 
 def make_app(
-    sessions: Sessions, jobs: Jobs, hub: Hub, access: Access, hosts: set[str], origins: Iterable[str] = ()
+    sessions: Sessions,
+    jobs: Jobs,
+    hub: Hub,
+    access: Access,
+    hosts: set[str],
+    origins: Iterable[str] = (),
+    *,
+    nodes: Nodes | None = None,
+    readiness: Readiness | None = None,
 ) -> ASGIApp:
     routes = [
         Route(endpoint.path, endpoint.handler, methods=[endpoint.method], name=endpoint.handler.__name__)
@@ -55,6 +64,8 @@ def make_app(
     app.router.redirect_slashes = False
     app.state.sessions = sessions
     app.state.jobs = jobs
+    app.state.nodes = nodes or Nodes(sessions.log, sessions.facts)
+    app.state.readiness = readiness or Readiness()
     app.state.hub = hub
     app.state.documents = Documents()
     app.state.creating = WeakValueDictionary()
@@ -72,7 +83,14 @@ def make_app(
         return page.nowhere() if is_nowhere and page.is_for_people(Request(scope)) else None
 
     return Guard(
-        admitting, access, hosts=hosts, origins=origins, page_paths=page.paths(), is_view=page.is_view, lost=lost
+        admitting,
+        access,
+        hosts=hosts,
+        origins=origins,
+        page_paths=page.paths(),
+        is_view=page.is_view,
+        lost=lost,
+        fresh=hub.log.freshen_documents,
     )
 
 

@@ -5,21 +5,23 @@ come from no other site than those in `allowed_origins`, and bring the token, a 
 open. Every answer, a refusal too, leaves with headers that keep browsers from storing, framing or guessing at it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.core.addresses import host_name
-from perdure.core.errors import Refused
+from perdure.core.errors import Refused, StoreError
 from perdure.surfaces.http.access import LOGIN, SAFE_HEADERS, Access
 from perdure.surfaces.http.cors import ADDED, Headers, preflight, shared_with, varying
 from perdure.surfaces.http.head import Head, head_of, ticket_of
-from perdure.surfaces.http.problems import refused
+from perdure.surfaces.http.problems import refused, store_problem
 
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 SIGN_IN_PATH = "/api/login"
-OPEN_PATHS = {"/api/health", SIGN_IN_PATH, "/api/docs"}
+PROBES = {"/api/health", "/api/ready"}
+"""What load balancers ask: answered whether the store is there or not."""
+OPEN_PATHS = {*PROBES, SIGN_IN_PATH, "/api/docs"}
 """Besides the page's own files. Whatever else there is, or will be, needs the token."""
 
 
@@ -34,6 +36,7 @@ class Guard:
         page_paths: Iterable[str],
         is_view: Callable[[str], bool] = lambda _: False,
         lost: Callable[[Scope], ASGIApp | None] = lambda _: None,
+        fresh: Callable[[], Awaitable[None]],
     ) -> None:
         self._app = app
         self._access = access
@@ -41,6 +44,8 @@ class Guard:
         self._origins = set(origins)
         self._open = OPEN_PATHS | set(page_paths)
         self._is_view = is_view
+        self._fresh = fresh
+        """Reads sign-ins and projects again where other nodes have changed them."""
         self._lost = lost
         """What answers a person whose browser went where nothing is: a browser sends no key when it follows a link."""
 
@@ -60,7 +65,11 @@ class Guard:
                 added += shared_with(head.origin or "")
                 answer = self._checked_foreign(scope, head)
             if answer is self._app:
-                scope[LOGIN] = self._login(scope, head)
+                if scope["path"].startswith("/api/") and scope["path"] not in PROBES:
+                    await self._fresh()
+                scope[LOGIN] = await self._login(scope, head)
+        except StoreError as error:
+            answer = store_problem(error)
         except Refused as refusal:
             lost = self._lost(scope) if refusal.code == "unauthorized" else None
             answer = lost or refused(refusal)
@@ -104,7 +113,7 @@ class Guard:
             )
         return self._app
 
-    def _login(self, scope: Scope, head: Head) -> str | None:
+    async def _login(self, scope: Scope, head: Head) -> str | None:
         """The sign-in by which a request comes; None if it comes with the token, or needs neither. A token that was
         sent and is wrong is not made good by a cookie."""
         if self._access.has_token(head):
@@ -116,7 +125,7 @@ class Guard:
         if path in self._open or self._is_view(path):
             return None
         ticket = ticket_of(scope["query_string"]) if scope["method"] == "GET" and head.bearer is None else None
-        taken = self._access.take_ticket(ticket, path) if ticket is not None else None
+        taken = await self._access.take_ticket(ticket, path) if ticket is not None else None
         if taken is None:
             raise Refused("unauthorized", "Send the token as `Authorization: Bearer TOKEN`, or sign in: perdure login")
         return taken.maker

@@ -225,10 +225,7 @@ async def create_once(request: Request, session_id: str, opening: Opening, messa
     # One at a time: a second request with the same id finds the session that the first one made.
     creating: WeakValueDictionary[str, asyncio.Lock] = request.app.state.creating
     async with creating.setdefault(session_id, asyncio.Lock()):
-        if await sessions.exists(session_id):
-            return await sessions.send(session_id, message)
-        _, answer = await sessions.create(opening, message, session_id=session_id)
-        return answer
+        return await sessions.create_once(session_id, opening, message)
 
 
 async def list_queue(request: Request) -> Response:
@@ -321,7 +318,7 @@ def access_of(request: Request) -> Access:
 
 async def new_login_link(request: Request) -> Response:
     """A link whose secret is in the fragment, which browsers never send."""
-    return reply({"path": f"/#login={access_of(request).new_code(request.scope[LOGIN])}"}, 201)
+    return reply({"path": f"/#login={await access_of(request).new_code(request.scope[LOGIN])}"}, 201)
 
 
 async def login(request: Request) -> Response:
@@ -351,5 +348,5 @@ async def new_ticket(request: Request) -> Response:
     path = unquote(body.path.partition("?")[0])
     if not path.startswith("/") or path.startswith("//") or not path.isprintable():
         raise Refused("invalid", "path must be a path of this server, such as /api/sessions/ID/events.")
-    ticket = access_of(request).new_ticket(path, request.scope[LOGIN])
+    ticket = await access_of(request).new_ticket(path, request.scope[LOGIN])
     return reply({"ticket": ticket, "expires_in_s": TICKET_LIFETIME_S}, 201)

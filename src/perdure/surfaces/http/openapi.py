@@ -93,7 +93,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         schema = {"$ref": REF.format(name=endpoint.body.__name__)}
         needed = any(one.required for one in msgspec.structs.fields(endpoint.body))
         operation["requestBody"] = {"required": needed, "content": {"application/json": {"schema": schema}}}
-    if endpoint.path in ("/api/health", "/api/login"):
+    if endpoint.path in ("/api/health", "/api/ready", "/api/login"):
         operation["security"] = []
     return operation
 
@@ -143,7 +143,7 @@ def page() -> str:
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Perdure API</title>'
         '<link rel="stylesheet" href="/page/docs.css"><main><h1>Perdure API</h1>'
         "<p>The full description is the OpenAPI document at <code>/api/openapi.json</code>, which needs the token like "
-        "all that is listed here, except for health and login.</p>"
+        "all that is listed here, except for health, ready and login.</p>"
         "<table><thead><tr><th>Method</th><th>Path</th><th>What it does</th><th>Takes</th></tr></thead><tbody>"
         + "".join(rows)
         + "</tbody></table></main></html>"

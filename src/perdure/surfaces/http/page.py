@@ -33,6 +33,7 @@ VIEWS = (
     "/jobs",
     "/jobs/{job}",
     "/jobs/{job}/edit",
+    "/nodes",
     "/settings",
     "/settings/agents",
     "/settings/projects",

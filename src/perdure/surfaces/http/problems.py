@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from perdure.core.errors import STATUS_OF_CODE, Refused, StoreBusy, StoreDamaged, StoreFull
+from perdure.core.errors import STATUS_OF_CODE, Refused, StoreBusy, StoreDamaged, StoreFull, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +66,17 @@ def on_refused(_: Request, error: Exception) -> Response:
 
 
 def on_store_error(_: Request, error: Exception) -> Response:
+    return store_problem(error)
+
+
+def store_problem(error: Exception) -> Response:
     """The store did not keep a fact. That is no bug of ours: it may do so in a moment, or when there is room."""
     if isinstance(error, StoreBusy):
         words = "The server has more to store than its disk takes now. Try again in a moment; this was not taken."
+        return refused(Refused("unavailable", words, retry_after_s=STORE_BUSY_RETRY_S))
+    if isinstance(error, StoreUnavailable):
+        logger.warning("the database can't be used: %s", error)
+        words = "The database can't be used now. Try again in a moment; this was not taken."
         return refused(Refused("unavailable", words, retry_after_s=STORE_BUSY_RETRY_S))
     if isinstance(error, StoreFull):
         return problem("unavailable", "The disk is full. Make room and try again; this was not taken.")

@@ -126,7 +126,7 @@ def flag(request: Request, name: str) -> bool:
     return given in ("true", "1")
 
 
-def position_of(request: Request) -> tuple[str | None, int | None]:
+def position_of(request: Request, digits: int = 17) -> tuple[str | None, int | None]:
     """(positions as text or None, epoch): from Last-Event-ID, which wins, or from `offset`, which may be a plain number
     of events and then is of no epoch."""
     given = request.headers.get("last-event-id")
@@ -136,7 +136,7 @@ def position_of(request: Request) -> tuple[str | None, int | None]:
         return None, None
     text, dash, epoch = given.strip().partition("-")
     numbers = text.split(".")
-    if not all(part.isascii() and part.isdigit() and len(part) <= 17 for part in numbers):
+    if not all(part.isascii() and part.isdigit() and len(part) <= digits for part in numbers):
         raise Refused("invalid", "The position must be the id of an event, or a number of events to skip.")
     if dash and not (epoch.isascii() and epoch.isdigit() and len(epoch) <= 9):
         raise Refused("invalid", "The position must be the id of an event, or a number of events to skip.")

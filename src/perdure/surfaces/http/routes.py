@@ -21,6 +21,7 @@ from perdure.surfaces.http.endpoint import (
 )
 from perdure.surfaces.http.history_routes import HISTORY
 from perdure.surfaces.http.jobs import JOBS
+from perdure.surfaces.http.nodes import NODES, READY
 from perdure.surfaces.http.open_design import OPEN_DESIGN
 from perdure.surfaces.http.page_routes import PAGE
 from perdure.surfaces.http.teamhq_routes import TEAMHQ
@@ -68,6 +69,7 @@ OF_A_MESSAGE = (
 
 ENDPOINTS = [
     Endpoint("GET", "/api/health", handlers.health, "Whether the server is up", answers={200: sh.Health}),
+    READY,
     Endpoint("GET", "/api/agents", handlers.list_agents, "The agents of this server", answers={200: sh.AgentList}),
     # Before the agents themselves, whose names may be any.
     Endpoint(
@@ -316,6 +318,7 @@ ENDPOINTS = [
         refusals=("not_found", "slots_full", "conflict", "turn_active", "too_large", "agent_unavailable"),
     ),
     *JOBS,
+    *NODES,
     *OPEN_DESIGN,
     Endpoint(
         "POST",

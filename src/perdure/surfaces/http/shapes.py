@@ -128,6 +128,9 @@ class ListedSession(Struct, kw_only=True):
     turn_count: int
     native_session_id: str | None
     pid: int | None
+    node: str | None = None
+    """The id of the node that owns it; null if none does. Snapshots leave it out: a change of owner is no event."""
+    node_name: str | None = None
     model: str | None
     mode: str | None
     models: dict[str, Any] | None

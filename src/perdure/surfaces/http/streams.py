@@ -10,6 +10,8 @@ from perdure.surfaces.http.takeover import EventStream
 from perdure.surfaces.http.viewers import ChangesViewer, Hub, ManyViewer, SessionViewer, cursors_of
 
 MAX_SESSIONS = 200
+ALL_DIGITS = 40
+"""A shared store's position among all sessions holds its transaction too."""
 
 
 async def session_events(request: Request) -> ASGIApp:
@@ -29,10 +31,11 @@ async def session_events(request: Request) -> ASGIApp:
 
 async def many_events(request: Request) -> ASGIApp:
     hub: Hub = request.app.state.hub
-    text, epoch = position_of(request)
+    is_all = flag(request, "all")
+    text, epoch = position_of(request, ALL_DIGITS) if is_all else position_of(request)
     if epoch not in (None, hub.log.epoch):
         text = None
-    if flag(request, "all"):
+    if is_all:
         start = await hub.feed.newest()
         given = single(text) if text is not None else start
         return EventStream(ChangesViewer(hub, min(given, start)))

@@ -221,7 +221,7 @@ class SessionViewer(Viewer):
             # As `write`, without the call: there may be thousands of viewers.
             if not self._pipe.is_closing():
                 self._pipe.write(frames)
-        if journal.state.phase == "ended":
+        if journal.state.phase == "ended" or journal.is_erased:
             self.finish()
 
     async def _snapshot(self) -> None:
@@ -311,7 +311,7 @@ class ManyViewer(Viewer):
                 self._cursors[index] = seq
                 pieces.append(self._renamed(frame))
             self.write(b"".join(pieces))
-        if all(journal.state.phase == "ended" for journal in self._journals):
+        if all(journal.state.phase == "ended" or journal.is_erased for journal in self._journals):
             self.finish()
 
     async def _snapshot(self, index: int) -> None:

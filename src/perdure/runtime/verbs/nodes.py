@@ -1,0 +1,345 @@
+"""The verbs for nodes: list, drain, resume, remove, and move sessions from one to another.
+
+Above: surfaces. Below: the store's table of nodes, and what this server has seen of the others' heartbeats. All of them
+are a person's decisions: what nodes do without being asked (heartbeats, takeovers) is in runtime/running/node.py. A
+server on SQLite is the only node: it can be listed, and nothing else.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
+
+import msgspec
+
+from perdure import __version__
+from perdure.core import state as st
+from perdure.core.errors import UNREADABLE, Refused, StoreDamaged
+from perdure.runtime.log.journal import DECISIVE
+from perdure.runtime.log.log import Log
+from perdure.runtime.log.quarantine import refusal, restored
+from perdure.runtime.running.facts import Facts
+from perdure.stores.base import Node, Owner, Query, SessionRecord
+from perdure.stores.shared import Load, SharedStore
+
+T = TypeVar("T")
+State = Literal["alive", "silent", "draining", "dead"]
+
+SILENT_AFTER_S = 30.0
+"""For a node that does not say its own `takeover_after_s`."""
+STORE_SILENT_S = 12.0
+"""After this long without an answer of the store, requests should go elsewhere. Two heartbeats and a bit."""
+LIST_PAGE = 500
+MOVE_ATTEMPTS = 5
+"""How often a move is tried while others write to the session."""
+MOVES_AT_ONCE = 8
+ONLY_NODE = (
+    "This server is the only node: it keeps everything in SQLite. Several nodes need PostgreSQL; see docs/nodes.md."
+)
+
+
+class Heartbeats(Protocol):
+    """What this server has seen of the other nodes."""
+
+    def unchanged_s(self, node_id: str) -> float | None:
+        """How long a node's heartbeat is unchanged; None if this server never saw one."""
+        ...
+
+    def name_of(self, node_id: str) -> str: ...
+
+
+class Unwatched:
+    """Where nobody looks at heartbeats: no node is ever silent."""
+
+    def unchanged_s(self, node_id: str) -> float | None:
+        return None
+
+    def name_of(self, node_id: str) -> str:
+        return node_id
+
+
+class Readiness:
+    """Whether a load balancer should send new requests here. `store_silent_s` says since when the store has not
+    answered."""
+
+    def __init__(
+        self, is_draining: Callable[[], bool] = lambda: False, store_silent_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._is_draining = is_draining
+        self._store_silent_s = store_silent_s
+        self.is_stopping = False
+
+    def reason(self) -> str | None:
+        """Why not, in a sentence; None if it should."""
+        if self.is_stopping:
+            return "This server is stopping. Send requests to another node."
+        if self._is_draining():
+            return "This node is draining. Send requests to another node."
+        if self._store_silent_s() > STORE_SILENT_S:
+            return "The store has not answered for a while. The server keeps trying; its log says more."
+        return None
+
+
+class _Known(NamedTuple):
+    """A node's row, and what was read from it."""
+
+    row: Node
+    about: dict[str, Any]
+    name: str
+    state: State
+
+    @property
+    def lives(self) -> bool:
+        """Whether its server may still be writing."""
+        return self.state in ("alive", "draining")
+
+
+class Nodes:
+    def __init__(self, log: Log, facts: Facts, heartbeats: Heartbeats | None = None) -> None:
+        self._log = log
+        self._facts = facts
+        self._heartbeats = heartbeats or Unwatched()
+
+    @property
+    def this(self) -> str | None:
+        """The id of this server's own node."""
+        return self._log.node.node if self._log.node is not None else None
+
+    # Looking --------------------------------------------------------------------------------------------------------
+
+    async def all(self) -> list[dict[str, Any]]:
+        """By name; where everything is kept in SQLite, this server alone."""
+        loads = await self._loads()
+        return [self._public(known, loads.get(known.row.node, Load(0, 0))) for known in await self._known()]
+
+    async def _known(self) -> list[_Known]:
+        rows = await self._log.store.nodes()
+        if not self._log.store.is_shared:
+            # Rows of other nodes are of a data directory that was copied here.
+            rows = [row for row in rows if row.node == self.this]
+        found = [self._read(row) for row in rows]
+        return sorted(found, key=lambda known: (known.name, known.row.node))
+
+    def _read(self, row: Node) -> _Known:
+        about = _decoded(row.about)
+        if row.node == self.this:
+            about = {**self._own(), **about}
+        name = _as(about.get("name"), str, "") or self._heartbeats.name_of(row.node)
+        return _Known(row, about, name, self._state(row, about))
+
+    def _own(self) -> dict[str, Any]:
+        """What this server knows of itself, if its row does not say it."""
+        slots, agents = self._facts.config.slots, self._facts.agents.names()
+        return {"version": __version__, "slots": slots, "agents": agents}
+
+    def _state(self, row: Node, about: dict[str, Any]) -> State:
+        if row.dead:
+            return "dead"
+        limit_s = _as(about.get("takeover_after_s"), float, 0.0) or SILENT_AFTER_S
+        unchanged_s = None if row.node == self.this else self._heartbeats.unchanged_s(row.node)
+        if unchanged_s is not None and unchanged_s > limit_s:
+            return "silent"
+        return "draining" if row.draining else "alive"
+
+    def _public(self, known: _Known, load: Load) -> dict[str, Any]:
+        row, about = known.row, known.about
+        is_this = row.node == self.this
+        unchanged_s = None if is_this else self._heartbeats.unchanged_s(row.node)
+        return {
+            "id": row.node,
+            "name": known.name,
+            "url": _as(about.get("url"), str, "") or None,
+            "version": _as(about.get("version"), str, "") or None,
+            "state": known.state,
+            "draining": row.draining,
+            "this": is_this,
+            "started_at": _as(about.get("started_at"), str, "") or None,
+            "last_seen_s": None if unchanged_s is None else round(unchanged_s, 1),
+            "sessions": load.sessions,
+            "running": load.running,
+            "slots": _as(about.get("slots"), int | None, None),
+            "labels": _as(about.get("labels"), list[str], []),
+            "workdirs": "shared" if about.get("workdirs") == "shared" else "local",
+            "agents": _as(about.get("agents"), list[str], []),
+        }
+
+    async def _loads(self) -> dict[str, Load]:
+        if self._log.store.is_shared:
+            return await cast(SharedStore, self._log.store).loads()
+        if self.this is None:
+            return {}
+        running = await self._count(Query(state="processing", limit=LIST_PAGE))
+        return {self.this: Load(await self._count(Query(status="running", limit=LIST_PAGE)), running)}
+
+    async def _count(self, query: Query) -> int:
+        count = 0
+        while True:
+            page = await self._log.store.list_sessions(query)
+            count += len(page.found)
+            if page.next_cursor is None:
+                return count
+            query = msgspec.structs.replace(query, cursor=page.next_cursor)
+
+    # Changing -------------------------------------------------------------------------------------------------------
+
+    async def drain(self, node: str) -> dict[str, Any]:
+        """Let it start nothing new. What runs there goes on to its end."""
+        return await self._set_draining(node, True)
+
+    async def resume(self, node: str) -> dict[str, Any]:
+        return await self._set_draining(node, False)
+
+    async def _set_draining(self, node: str, draining: bool) -> dict[str, Any]:
+        store = self._shared()
+        known = _find(await self._known(), node)
+        if not await store.set_draining(known.row.node, draining):
+            raise _unknown(node)
+        return await self._get(known.row.node)
+
+    async def remove(self, node: str) -> dict[str, Any]:
+        """Forget a node that is gone for good. Its sessions have no node then: another one may run them."""
+        store = self._shared()
+        known = _find(await self._known(), node)
+        if known.row.node == self.this:
+            raise Refused("conflict", "A node can't remove itself. Stop this server, and remove it at another node.")
+        if known.lives:
+            what = "Stop it first, or drain it and stop it when nothing runs there any more."
+            raise Refused("conflict", f"Node {known.name} is alive. {what}")
+        load = (await store.loads()).get(known.row.node, Load(0, 0))
+        if not await store.remove_node(known.row.node):
+            raise _unknown(node)
+        return {"id": known.row.node, "name": known.name, "sessions": load.sessions}
+
+    async def _get(self, node_id: str) -> dict[str, Any]:
+        for node in await self.all():
+            if node["id"] == node_id:
+                return node
+        raise _unknown(node_id)
+
+    # Moving sessions ------------------------------------------------------------------------------------------------
+
+    async def move(self, to: str, *, session_ids: Sequence[str] = (), source: str | None = None) -> dict[str, Any]:
+        """Make a node the owner of these sessions, or of all of another node's that have not ended: which were moved,
+        and which not, and why. If only one is named and can't be moved, that is refused."""
+        self._shared()
+        if bool(session_ids) == (source is not None):
+            raise Refused("invalid", "Give either session_ids or from.", fields=["session_ids", "from"])
+        known = await self._known()
+        target = _target(_find(known, to))
+        wanted = list(dict.fromkeys(session_ids))
+        if source is not None:
+            wanted = await self._sessions_of(_source(_find(known, source), target))
+        living = {each.row.node: each.name for each in known if each.lives}
+        if source is None and len(wanted) == 1:
+            await self._move(wanted[0], target, living)
+            return {"to": target.row.node, "moved": wanted, "failed": []}
+        return {"to": target.row.node, **await self._move_all(wanted, target, living)}
+
+    async def _sessions_of(self, source: _Known) -> list[str]:
+        query, found = Query(status="running", limit=LIST_PAGE), list[str]()
+        while True:
+            page = await self._log.store.list_sessions(query)
+            found += [each.session_id for each in page.found if each.node == source.row.node]
+            if page.next_cursor is None:
+                return found
+            query = msgspec.structs.replace(query, cursor=page.next_cursor)
+
+    async def _move_all(self, wanted: list[str], target: _Known, living: dict[str, str]) -> dict[str, Any]:
+        moved, failed = list[str](), list[dict[str, str]]()
+        left = iter(wanted)
+        while some := list(islice(left, MOVES_AT_ONCE)):
+            moves = (self._move(session_id, target, living) for session_id in some)
+            for session_id, problem in zip(some, await asyncio.gather(*moves, return_exceptions=True), strict=True):
+                if problem is None:
+                    moved.append(session_id)
+                elif isinstance(problem, Refused):
+                    failed.append({"session_id": session_id, "code": problem.code, "error": problem.detail})
+                else:
+                    raise problem
+        return {"moved": moved, "failed": failed}
+
+    async def _move(self, session_id: str, target: _Known, living: dict[str, str]) -> None:
+        store = self._shared()
+        for _ in range(MOVE_ATTEMPTS):
+            record = await store.load(session_id)
+            if record is None:
+                raise Refused("not_found", f"There is no session {session_id}.")
+            state, owner = _restored(session_id, record), record.owner
+            if state.phase == "ended":
+                raise Refused("session_ended", f"Session {session_id} has ended: no node needs to run it.")
+            if owner is not None and owner.node == target.row.node:
+                return
+            if state.working and owner is not None and owner.node in living:
+                what = f"A turn runs on node {living[owner.node]}. Abort it first, or wait for its end."
+                turn = None if state.turn is None else state.turn.turn
+                raise Refused("turn_active", what, state=state.state, turn=turn)
+            if await store.move(session_id, Owner(target.row.node, target.row.incarnation), record.decided_seq):
+                self._wake(session_id)
+                return
+        raise Refused("conflict", f"Session {session_id} keeps changing. Try again in a moment.")
+
+    def _wake(self, session_id: str) -> None:
+        """The owner has changed: the old and the new one should look."""
+        journal = self._log.journals.get(session_id)
+        if journal is not None:
+            self._log.catch_up_soon(journal)
+        self._log.changed(session_id)
+        self._log.wakeups.announce(f"{DECISIVE}{session_id}", self._log)
+
+    def _shared(self) -> SharedStore:
+        if not self._log.store.is_shared:
+            raise Refused("conflict", ONLY_NODE)
+        return cast(SharedStore, self._log.store)
+
+
+def _find(known: list[_Known], given: str) -> _Known:
+    """The node with this id, or the only one with this name."""
+    found = [each for each in known if each.row.node == given] or [each for each in known if each.name == given]
+    if len(found) > 1:
+        what = f"{len(found)} nodes are called {given!r}. Give the id of one; `perdure nodes --json` shows the ids."
+        raise Refused("not_found", what)
+    if not found:
+        raise _unknown(given)
+    return found[0]
+
+
+def _unknown(given: str) -> Refused:
+    return Refused("not_found", f"There is no node {given!r}. `perdure nodes` lists them.")
+
+
+def _target(target: _Known) -> _Known:
+    if target.state != "alive":
+        instead = "Resume it, or choose another one." if target.state == "draining" else "Choose another one."
+        raise Refused("conflict", f"Node {target.name} is {target.state}, so no session can be moved there. {instead}")
+    return target
+
+
+def _source(source: _Known, target: _Known) -> _Known:
+    if source.row.node == target.row.node:
+        raise Refused("invalid", "The sessions of this node are there already. Name another one.", fields=["from"])
+    if source.state == "alive":
+        raise Refused("conflict", f"Node {source.name} is alive. Drain it first, so that nothing new starts there.")
+    return source
+
+
+def _restored(session_id: str, record: SessionRecord) -> st.Session:
+    """Its state; one that is damaged is refused, so that the others can be moved."""
+    try:
+        return restored(session_id, record)
+    except (StoreDamaged, *UNREADABLE) as error:
+        raise refusal(session_id) from error
+
+
+def _decoded(about: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(about, type=dict[str, Any])
+    except UNREADABLE:
+        return {}
+
+
+def _as(value: Any, kind: Any, otherwise: T) -> T:
+    """A value that another version may have written differently, or not at all."""
+    try:
+        return cast(T, msgspec.convert(value, kind))
+    except msgspec.ValidationError:
+        return otherwise

@@ -1,0 +1,275 @@
+-- What the whole database knows of itself. The epoch rises when numbers of events may have been given twice: when the
+-- database turns out to be another cluster, or another timeline, than the one that was written down here.
+CREATE TABLE meta (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    cluster_id text NOT NULL DEFAULT replace(gen_random_uuid()::text, '-', ''),
+    epoch bigint NOT NULL DEFAULT 0,
+    system_identifier bigint,
+    timeline bigint,
+    format_version integer NOT NULL DEFAULT 0
+);
+INSERT INTO meta DEFAULT VALUES;
+
+-- The servers that have joined. `heartbeat` grows while a node is alive; `dead` is set by others.
+CREATE TABLE nodes (
+    node text COLLATE "C" PRIMARY KEY,
+    incarnation bigint NOT NULL,
+    heartbeat bigint NOT NULL DEFAULT 0,
+    dead boolean NOT NULL DEFAULT false,
+    draining boolean NOT NULL DEFAULT false,
+    about bytea NOT NULL
+) WITH (fillfactor = 50);
+-- The last life of each node that was removed: if it comes back it gets a higher one.
+CREATE TABLE removed_nodes (
+    node text COLLATE "C" PRIMARY KEY,
+    incarnation bigint NOT NULL
+);
+
+-- How far each session's log goes and who owns the session: all that an append checks and moves. Narrow, and a tick
+-- changes no indexed column, so that it updates the row within its page (HOT) and copies no state. The key's upper
+-- bits are the month in which the session was made: see `events`.
+-- `launch_mark` names the launch whose row was written last, and `output_offset` is how far that launch was read: so a
+-- step that brings only text writes no other row.
+CREATE TABLE heads (
+    session_key bigint PRIMARY KEY,
+    session_id text COLLATE "C" NOT NULL UNIQUE,
+    last_seq bigint NOT NULL,
+    decided_seq bigint NOT NULL,
+    fencing_token bigint NOT NULL DEFAULT 0,
+    incarnation bigint,
+    launch_mark bigint,
+    output_offset bigint,
+    owner text COLLATE "C"
+) WITH (
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX heads_by_owner ON heads (owner) WHERE owner IS NOT NULL;
+CREATE SEQUENCE session_numbers CACHE 10;
+
+-- The machine's state, and what lists filter and sort by.
+CREATE TABLE sessions (
+    session_key bigint PRIMARY KEY,
+    archived boolean NOT NULL,
+    takes_slot boolean NOT NULL,
+    last_active_at text COLLATE "C" NOT NULL,
+    due_at text COLLATE "C",
+    project text COLLATE "C",
+    agent text COLLATE "C" NOT NULL,
+    workdir text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    status text COLLATE "C" NOT NULL,
+    parent text COLLATE "C",
+    title text COLLATE "C" NOT NULL,
+    labels text[] NOT NULL,
+    public bytea NOT NULL,
+    machine_state bytea
+) WITH (fillfactor = 70);
+CREATE INDEX sessions_by_activity ON sessions (last_active_at DESC, session_key DESC);
+CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
+CREATE INDEX sessions_waiting ON sessions (last_active_at, session_key) WHERE state = 'accepted';
+CREATE INDEX sessions_running ON sessions (session_key) WHERE state IN ('processing', 'waiting');
+CREATE INDEX sessions_due ON sessions (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX sessions_that_take_a_slot ON sessions (project) WHERE takes_slot;
+
+-- The log. A partition holds the sessions of one month; when all of these are gone it is dropped, which costs nothing.
+-- `first_seq` and `cuts` are set only on joined runs. A delta touches the index of the key and no other.
+CREATE TABLE events (
+    session_key bigint NOT NULL,
+    seq bigint NOT NULL,
+    turn integer,
+    decisive boolean NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    body bytea NOT NULL,
+    first_seq bigint,
+    cuts bytea,
+    PRIMARY KEY (session_key, seq)
+) PARTITION BY RANGE (session_key);
+-- Where each turn begins, and what was changed in it afterwards: so that some turns are read without the others.
+CREATE INDEX events_of_turns ON events (session_key, turn, seq)
+    WHERE type IN ('user_message', 'turn_start', 'history_changed');
+CREATE TABLE events_default PARTITION OF events DEFAULT;
+
+-- The order of all sessions, for decisive events only. A sequence is not in the order of commits: readers take the rows
+-- of transactions below every one that is still open, ordered by (xid, position).
+CREATE TABLE changes (
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    position bigint GENERATED ALWAYS AS IDENTITY,
+    session_key bigint NOT NULL,
+    seq bigint NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    PRIMARY KEY (xid, position)
+);
+CREATE INDEX changes_by_session ON changes (session_key);
+
+CREATE TABLE turns (
+    session_key bigint NOT NULL,
+    turn integer NOT NULL,
+    visible boolean NOT NULL,
+    public bytea NOT NULL,
+    PRIMARY KEY (session_key, turn)
+);
+
+-- Of each turn that is over, what a history reads of it: a cache of the log.
+CREATE TABLE turn_records (
+    session_key bigint NOT NULL,
+    turn integer NOT NULL,
+    seq bigint NOT NULL,
+    size bigint NOT NULL,
+    record bytea NOT NULL,
+    PRIMARY KEY (session_key, turn)
+);
+
+-- What each turn has cost. Turns that a rewind took out of sight stay: they were paid for.
+CREATE TABLE spent (
+    session_key bigint NOT NULL,
+    turn integer NOT NULL,
+    started_at text COLLATE "C" NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    model text COLLATE "C",
+    context text COLLATE "C" NOT NULL,
+    input_tokens bigint,
+    output_tokens bigint,
+    cache_read_tokens bigint,
+    cache_write_tokens bigint,
+    cost_usd double precision,
+    input_bytes bigint,
+    duration_ms bigint,
+    said_bytes bigint NOT NULL,
+    PRIMARY KEY (session_key, turn)
+);
+CREATE INDEX spent_by_time ON spent (started_at);
+
+-- Messages that were taken, so that the same one again gets the same answer.
+CREATE TABLE receipts (
+    session_key bigint NOT NULL,
+    message_id text COLLATE "C" NOT NULL,
+    digest text NOT NULL,
+    answer bytea NOT NULL,
+    seq bigint,
+    PRIMARY KEY (session_key, message_id)
+);
+
+-- Agents' processes that are not gone, one row for each session that a process serves. `output_offset` counts unless
+-- `mark` is the session's `launch_mark`: then the session's does.
+CREATE TABLE launches (
+    launch_key bigint GENERATED ALWAYS AS IDENTITY,
+    session_key bigint NOT NULL,
+    launch_id text COLLATE "C" NOT NULL,
+    mark bigint NOT NULL,
+    output_offset bigint NOT NULL,
+    performed_seq bigint NOT NULL,
+    input_total bigint NOT NULL,
+    agent text NOT NULL,
+    driver text NOT NULL,
+    phase text NOT NULL,
+    pending_input bytea NOT NULL,
+    driver_state bytea NOT NULL,
+    PRIMARY KEY (session_key, launch_id)
+) WITH (fillfactor = 70);
+CREATE INDEX launches_by_id ON launches (launch_id);
+
+-- What search finds. `words` is made of the text without accents, so that no extension is needed.
+CREATE TABLE phrases (
+    phrase_key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    session_key bigint NOT NULL,
+    turn integer NOT NULL,
+    role text NOT NULL,
+    text text NOT NULL,
+    words tsvector NOT NULL
+);
+CREATE INDEX phrases_by_session ON phrases (session_key, turn, role);
+CREATE INDEX phrases_by_word ON phrases USING gin (words);
+
+-- The ids of native sessions that agents gave to sessions here. `twice`: it was given more than once, so nobody knows
+-- whose session it names; that stays so for whoever has it when the others are erased.
+CREATE TABLE natives (
+    program text COLLATE "C" NOT NULL,
+    native_session_id text COLLATE "C" NOT NULL,
+    session_key bigint NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    twice boolean NOT NULL,
+    PRIMARY KEY (program, native_session_id, session_key, agent)
+);
+CREATE INDEX natives_by_session ON natives (session_key);
+CREATE INDEX natives_given_twice ON natives (program, native_session_id) WHERE twice;
+
+-- Every node that has ever owned a session.
+CREATE TABLE former_owners (
+    session_key bigint NOT NULL,
+    node text COLLATE "C" NOT NULL,
+    PRIMARY KEY (session_key, node)
+);
+
+-- Small named values, and for each kind a number that changes with any of them.
+CREATE TABLE documents (
+    kind text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    value bytea NOT NULL,
+    PRIMARY KEY (kind, key)
+);
+CREATE TABLE document_marks (
+    kind text COLLATE "C" PRIMARY KEY,
+    mark bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- Scheduled jobs, and one row for each due time that was decided on.
+CREATE TABLE jobs (
+    job_id text COLLATE "C" PRIMARY KEY,
+    revision bigint NOT NULL,
+    start_at bigint,
+    body bytea NOT NULL
+);
+CREATE INDEX jobs_by_start ON jobs (start_at) WHERE start_at IS NOT NULL;
+CREATE TABLE job_runs (
+    job_id text COLLATE "C" NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    due_at bigint NOT NULL,
+    is_open boolean NOT NULL,
+    session_id text COLLATE "C",
+    body bytea NOT NULL,
+    detail bytea,
+    message bytea,
+    result bytea,
+    PRIMARY KEY (job_id, run_id)
+);
+CREATE INDEX job_runs_by_due ON job_runs (job_id, due_at, run_id);
+CREATE INDEX open_job_runs ON job_runs (job_id) WHERE is_open;
+CREATE INDEX job_runs_by_session ON job_runs (session_id) WHERE session_id IS NOT NULL;
+
+-- A project's slots are counted with its row locked. Reservations of turns that are about to begin.
+CREATE TABLE project_locks (
+    project text COLLATE "C" PRIMARY KEY
+);
+CREATE TABLE slot_reservations (
+    project text COLLATE "C" NOT NULL,
+    session_id text COLLATE "C" NOT NULL,
+    until timestamptz NOT NULL,
+    PRIMARY KEY (project, session_id)
+);
+
+-- Files that came with messages. They may be stored before their session is.
+CREATE TABLE files (
+    session_id text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (session_id, name)
+);
+
+-- lz4 costs a fraction of the default method, where the server has it. Files are pictures mostly, compressed already.
+DO $$
+DECLARE
+    place record;
+BEGIN
+    FOR place IN
+        SELECT attrelid::regclass AS name, attname FROM pg_attribute
+        WHERE atttypid IN ('bytea'::regtype, 'text'::regtype, 'tsvector'::regtype) AND attnum > 0
+            AND attrelid IN (
+                SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p'))
+    LOOP
+        EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET COMPRESSION lz4', place.name, place.attname);
+    END LOOP;
+EXCEPTION WHEN feature_not_supported THEN
+    RAISE NOTICE 'this server has no lz4';
+END $$;
+ALTER TABLE files ALTER COLUMN data SET STORAGE EXTERNAL;

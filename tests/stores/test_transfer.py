@@ -1,0 +1,526 @@
+"""Moving everything between SQLite and PostgreSQL: nothing is lost or changed, whatever happens on the way."""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.core.errors import StoreDamaged, StoreError, StoreUnavailable
+from perdure.stores import transfer, transfer_postgres
+from perdure.stores.base import Checkpoint, Owner, Query, Store, UsageQuery
+from perdure.stores.postgres import PostgresStore
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.transfer import Difference, Progress, Row, Table, Transfer, TransferError, check_complete
+from perdure.stores.transfer_postgres import PostgresSide, shown
+from perdure.stores.transfer_sqlite import SqliteSide
+from tests.conformance import stores as conformance
+from tests.conformance.stores import checkpoint, fact
+from tests.stores.moving import ask, attach, dump, files, fill, home
+
+pytestmark = pytest.mark.needs("postgresql")
+
+Report = Callable[[Progress], None]
+
+
+def quiet(_: Progress) -> None:
+    """Nobody looks."""
+
+
+def to_postgres(data: Path, url: str, report: Report = quiet) -> Transfer:
+    here = home(data)
+    with PostgresSide(url, here.node).opened() as target, SqliteSide(here).opened() as source:
+        made = Transfer(source, target, report)
+        made.run()
+    return made
+
+
+def to_sqlite(data: Path, url: str, report: Report = quiet) -> Transfer:
+    here = home(data)
+    with PostgresSide(url, here.node).opened() as source, SqliteSide(here).opened() as target:
+        made = Transfer(source, target, report)
+        made.run()
+    return made
+
+
+def differences(data: Path, url: str) -> list[str]:
+    here = home(data)
+    with PostgresSide(url, here.node).opened() as target, SqliteSide(here).opened() as source:
+        return Transfer(source, target).verify()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with a small database."""
+    made = home(tmp_path / "data").path
+    (made / "token").write_text("a-token-that-is-long-enough\n")
+    asyncio.run(fill(made, 1, sessions=3, steps=25))
+    return made
+
+
+@pytest.fixture(autouse=True)
+def short_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer_postgres, "HEARTBEAT_LOOK_S", 0.3)
+
+
+# The same on both sides -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sqlite_to_postgresql_and_back_is_equal_row_by_row(tmp_path: Path, postgres_url: str, seed: int) -> None:
+    one, other = home(tmp_path / "one").path, home(tmp_path / "other").path
+    asyncio.run(fill(one, seed))
+    # The node keeps its id, so that what it knows of its agents comes back too.
+    (other / "install").write_text(f"{home(one).node}\n")
+    before, had = dump(one / "perdure.db"), files(one)
+    moved = to_postgres(one, postgres_url)
+    assert dump(one / "perdure.db") == before
+    assert moved.progress.events == moved.progress.events_total == len(before["events"])
+    to_sqlite(other, postgres_url)
+    after = dump(other / "perdure.db")
+    for table, rows in before.items():
+        assert after[table] == rows, table
+    assert files(other) == had and had
+    assert differences(other, postgres_url) == differences(one, postgres_url) == []
+
+
+def test_a_store_answers_the_same_after_the_move(data: Path, postgres_url: str) -> None:
+    to_postgres(data, postgres_url)
+
+    async def compare() -> None:
+        sqlite, postgres = SqliteStore(data / "perdure.db"), PostgresStore(postgres_url)
+        await sqlite.open()
+        await postgres.open()
+        try:
+            assert await answers(sqlite) == await answers(postgres)
+            assert not await postgres.documents("cursor")
+            assert await postgres.document("cluster", "token") == b"a-token-that-is-long-enough"
+            assert await postgres.document("cluster", "id") == home(data).node.encode()
+            assert await postgres.documents(f"agent.{home(data).node}") == await sqlite.documents("agent")
+            assert (await postgres.document_marks())["project"] > 0
+            assert await postgres.former_nodes("s_000") == [home(data).node]
+            for session_id, content in files(data).items():
+                assert await postgres.file(*session_id.split("/")) == content
+        finally:
+            await sqlite.close()
+            await postgres.close()
+
+    asyncio.run(compare())
+
+
+async def answers(store: Store) -> dict[str, Any]:
+    """What a server asks of a store."""
+    names = [f"s_{number:03}" for number in range(3)]
+    page = await store.list_sessions(Query(limit=100))
+    made: dict[str, Any] = {
+        "list": [(found.session_id, found.public, found.last_seq) for found in page.found],
+        "found": [found.session_id for found in (await store.list_sessions(Query(q="needle1"))).found],
+        "unicode": [found.session_id for found in (await store.list_sessions(Query(q="unicode"))).found],
+        "usage": await store.usage(UsageQuery(group_by=("session", "day"))),
+        "twice": {(program, native.replace("\0", "\ufffd")) for program, native in await store.given_twice()},
+        "jobs": await store.jobs(),
+        "runs": [await store.list_runs(f"job{number}", limit=100) for number in range(3)],
+        "project": await store.documents("project"),
+        "due": await store.due_sessions("2027-01-01T00:00:00Z", 100),
+    }
+    for name in names:
+        record = await store.load(name)
+        assert record is not None
+        made[name] = [
+            (record.state, record.last_seq, record.decided_seq, record.token),
+            await store.read(name, 0, limit=100_000),
+            await store.read(name, 5, limit=3),
+            await store.read_turns(name, hidden=True),
+            await store.read_turns(name),
+            await store.read_records(name, 1, None, record.last_seq, limit=100),
+            [await store.find_receipt(name, f"m{turn}") for turn in range(20)],
+        ]
+        taken = await store.find_receipt(name, "m3\0")
+        made[name].append(None if taken is None else (taken.answer, taken.seq))
+    return made
+
+
+def test_the_order_across_all_sessions_stays(data: Path, tmp_path: Path, postgres_url: str) -> None:
+    async def order(store: Store) -> list[tuple[str, int]]:
+        await store.open()
+        try:
+            changes = await store.list_changes(0, ("plan", "turn_start", "turn_end"), 10_000)
+            return [(session_id, event.seq) for _, session_id, event in changes]
+        finally:
+            await store.close()
+
+    to_postgres(data, postgres_url)
+    to_sqlite(tmp_path / "other", postgres_url)
+    stores: list[Store] = [SqliteStore(data / "perdure.db"), PostgresStore(postgres_url)]
+    stores.append(SqliteStore(tmp_path / "other" / "perdure.db"))
+    first, second, third = [asyncio.run(order(store)) for store in stores]
+    assert first == second == third
+    # They were written in turns: an order by session would be another one.
+    assert sorted(first) != first
+
+
+def test_what_is_appended_after_a_move_comes_after_all_that_was_moved(
+    tmp_path: Path, data: Path, postgres_url: str
+) -> None:
+    async def append(store: Store) -> None:
+        await store.open()
+        try:
+            owner = conformance.Owner(store, await store.claim())
+            newest = (await store.list_changes(-1, (), 1))[0][0]
+            before = await store.load("s_001")
+            assert before is not None
+            kept = await owner.keep("s_001", fact("new"), state=b"new", claim=Owner("n", await store.join("n", b"{}")))
+            assert kept.first == before.last_seq + 1 and kept.token == before.token + 1
+            ((_, session_id, event),) = await store.list_changes(newest, ("plan",), 10)
+            assert (session_id, event.seq) == ("s_001", kept.first)
+            await store.compact("s_001", owner.generation, [])
+        finally:
+            await store.close()
+
+    to_postgres(data, postgres_url)
+    to_sqlite(tmp_path / "other", postgres_url)
+    asyncio.run(append(PostgresStore(postgres_url)))
+    asyncio.run(append(SqliteStore(tmp_path / "other" / "perdure.db")))
+
+
+def test_no_owner_is_moved_and_no_fencing_token_goes_down(data: Path, postgres_url: str) -> None:
+    to_postgres(data, postgres_url)
+    with closing(sqlite3.connect(data / "perdure.db")) as database:
+        tokens = dict(database.execute("SELECT session_id, fencing_token FROM heads JOIN sessions USING (session_key)"))
+    moved = ask(postgres_url, "SELECT session_id, fencing_token, owner FROM heads")
+    assert any(tokens.values())
+    assert {session_id: token for session_id, token, _ in moved if token} == tokens
+    assert {owner for *_, owner in moved} == {None}
+
+
+def test_viewers_of_the_old_store_get_a_snapshot_from_the_new_one(
+    data: Path, tmp_path: Path, postgres_url: str
+) -> None:
+    home(data).set_epoch(41, 1)
+    to_postgres(data, postgres_url)
+    assert ask(postgres_url, "SELECT perdure_epoch_v1()") == [(42,)]
+    back = home(tmp_path / "other")
+    back.set_epoch(3, 7)
+    to_sqlite(back.path, postgres_url)
+    assert back.epoch(0) == 43
+
+
+def test_the_token_comes_back(data: Path, tmp_path: Path, postgres_url: str) -> None:
+    to_postgres(data, postgres_url)
+    (home(tmp_path / "other").path / "token").write_text("another-token-of-another-life\n")
+    to_sqlite(tmp_path / "other", postgres_url)
+    assert (tmp_path / "other" / "token").read_text() == "a-token-that-is-long-enough\n"
+    assert (tmp_path / "other" / "perdure.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_files_that_the_source_does_not_have_are_removed(data: Path, tmp_path: Path, postgres_url: str) -> None:
+    attach(data, "s_000", "kept", b"kept")
+    to_postgres(data, postgres_url)
+    for name, content in (("kept", b"changed"), ("stale", b"stale")):
+        attach(tmp_path / "other", "s_000", name, content)
+    to_sqlite(tmp_path / "other", postgres_url)
+    assert files(tmp_path / "other") == files(data)
+
+
+# Going on ---------------------------------------------------------------------------------------------------------
+
+
+class Crash(Exception):
+    """As a kill: nothing is tidied up by whoever moves."""
+
+
+def crash_after(events: int) -> Report:
+    def report(progress: Progress) -> None:
+        if progress.events >= events:
+            raise Crash
+
+    return report
+
+
+@pytest.mark.parametrize("way", ["to postgres", "to sqlite"])
+def test_a_move_that_ended_early_goes_on_and_does_nothing_twice(
+    data: Path, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(transfer, "REPORT_EVENTS", 1)
+    move, place = to_postgres, data
+    if way == "to sqlite":
+        to_postgres(data, postgres_url)
+        move, place = to_sqlite, tmp_path / "other"
+    total = len(dump(data / "perdure.db")["events"])
+    chance = random.Random(7)
+    for events in sorted(chance.sample(range(1, total), 6)):
+        with pytest.raises(Crash):
+            move(place, postgres_url, crash_after(events))
+    done = move(place, postgres_url)
+    assert done.progress.skipped > 0 and done.progress.sessions == 3
+    assert differences(place, postgres_url) == []
+    again = move(place, postgres_url)
+    assert again.was_finished and again.progress.sessions == 0
+
+
+def test_what_changed_since_an_earlier_attempt_is_moved_again(
+    data: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "REPORT_EVENTS", 1)
+    total = len(dump(data / "perdure.db")["events"])
+    with pytest.raises(Crash):
+        to_postgres(data, postgres_url, crash_after(total))
+    assert len(ask(postgres_url, "SELECT 1 FROM heads")) == 2
+
+    async def use() -> None:
+        store = SqliteStore(data / "perdure.db")
+        await store.open()
+        owner = conformance.Owner(store, await store.claim())
+        await owner.append("s_000", fact("later"), state=b"later")
+        await store.erase("s_001", owner.generation)
+        await store.put_document("upkeep", "scrub", None)
+        await store.close()
+
+    asyncio.run(use())
+    attach(data, "s_001", "x", b"")
+    for path in (data / "attachments" / "s_001").iterdir():
+        path.unlink()
+    done = to_postgres(data, postgres_url)
+    assert done.progress.skipped == 0
+    assert differences(data, postgres_url) == []
+    assert ask(postgres_url, "SELECT session_id FROM heads ORDER BY 1") == [("s_000",), ("s_002",)]
+
+
+def test_a_server_refuses_a_store_that_has_some_of_the_sessions(
+    data: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "REPORT_EVENTS", 1)
+
+    async def check() -> None:
+        store = PostgresStore(postgres_url)
+        await store.open()
+        try:
+            await check_complete(store)
+        finally:
+            await store.close()
+
+    asyncio.run(check())
+    with pytest.raises(Crash):
+        to_postgres(data, postgres_url, crash_after(40))
+    with pytest.raises(StoreError, match=r"is not finished\. Run `perdure migrate` again"):
+        asyncio.run(check())
+    to_postgres(data, postgres_url)
+    asyncio.run(check())
+
+
+def test_a_target_that_is_out_of_date_is_not_taken_for_complete(data: Path, postgres_url: str) -> None:
+    to_postgres(data, postgres_url)
+    # Back, on with SQLite, and to the same database again.
+    (data / "perdure.db").rename(data / "old.db")
+    to_sqlite(data, postgres_url)
+
+    async def serve() -> None:
+        store = SqliteStore(data / "perdure.db")
+        await store.open()
+        await store.claim()
+        await store.close()
+
+    asyncio.run(serve())
+    with pytest.raises(TransferError, match=r"a server has run on the source since.*Choose an empty database"):
+        to_postgres(data, postgres_url)
+    ask(postgres_url, "SELECT perdure_join_v1('n1', '{}')")
+    with pytest.raises(TransferError, match=r"a server has run on the source since"):
+        to_sqlite(data, postgres_url)
+
+
+# What differs -----------------------------------------------------------------------------------------------------
+
+FLIP = "UPDATE {table} SET {column} = set_byte({column}, 0, get_byte({column}, 0) # 1) WHERE {where}"
+FLIPS = {
+    "sessions": ("machine_state", "true"),
+    "events": ("body", "seq = 3"),
+    "turns": ("public", "turn = 1"),
+    "turn_records": ("record", "turn = 1"),
+    "receipts": ("answer", "message_id = 'm1'"),
+    "files": ("data", "length(data) > 0"),
+    "jobs": ("body", "job_id = 'job1'"),
+    "job_runs": ("result", "run_id = '2'"),
+    "documents": ("value", "kind = 'project'"),
+}
+CHANGES = {
+    "UPDATE sessions SET title = title || '!'": "table sessions: row 1 differs in title",
+    "UPDATE heads SET fencing_token = fencing_token + 1": "differs in fencing_token",
+    "UPDATE events SET first_seq = seq WHERE seq = 1": "the row with seq 1 differs in first_seq",
+    "UPDATE events SET decisive = NOT decisive WHERE seq = 1": "differs in decisive",
+    "DELETE FROM events WHERE seq = 2": "table events: the row with seq 2",
+    "UPDATE turns SET visible = NOT visible": "differs in visible",
+    "UPDATE spent SET cost_usd = 0.3": "table spent: the row with turn 1 differs in cost_usd",
+    "UPDATE phrases SET text = text || '.' WHERE role = 'user'": "table phrases: row ",
+    "UPDATE natives SET twice = NOT twice": "differs in twice",
+    "DELETE FROM files": "is in the source only",
+    "INSERT INTO documents VALUES ('project', 'other', '{}')": "kind project, key other is in the target only",
+    "UPDATE documents SET value = 'x' WHERE kind = 'cluster' AND key = 'token'": "Table credentials",
+    "UPDATE changes SET seq = seq + 1000000 WHERE position = (SELECT max(position) FROM changes)": "Table order",
+}
+
+
+def test_a_flipped_byte_in_any_table_is_found(data: Path, postgres_url: str) -> None:
+    to_postgres(data, postgres_url)
+    for table, (column, where) in FLIPS.items():
+        flip = FLIP.format(table=table, column=column, where=where)
+        ask(postgres_url, flip)
+        found = differences(data, postgres_url)
+        assert found and all(f"able {table}: " in each and f"differs in {column}." in each for each in found), found
+        ask(postgres_url, flip)
+    assert differences(data, postgres_url) == []
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_any_other_change_is_found(data: Path, postgres_url: str, change: str) -> None:
+    to_postgres(data, postgres_url)
+    ask(postgres_url, change)
+    assert any(CHANGES[change] in each for each in differences(data, postgres_url))
+
+
+def test_a_session_that_is_missing_or_too_many_is_named(data: Path, postgres_url: str) -> None:
+    to_postgres(data, postgres_url)
+    ask(postgres_url, "UPDATE heads SET session_id = 's_other' WHERE session_id = 's_002'")
+    found = differences(data, postgres_url)
+    assert "Session s_002 is missing in the target." in found
+    assert "Session s_other is in the target only." in found
+
+
+def test_what_the_target_does_not_keep_ends_the_move(
+    data: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = PostgresSide.rows
+
+    def rows(side: PostgresSide, table: Table, session_id: str | None = None) -> Iterator[Row]:
+        for row in read(side, table, session_id):
+            yield (*row[:-1], b"other") if table is transfer.TURNS and session_id == "s_001" else row
+
+    monkeypatch.setattr(PostgresSide, "rows", rows)
+    with pytest.raises(Difference, match=r"Session s_001, table turns: the row with turn 1 differs in public"):
+        to_postgres(data, postgres_url)
+    assert ask(postgres_url, "SELECT session_id FROM heads") == [("s_000",)]
+
+
+def test_a_damaged_row_is_named(data: Path, postgres_url: str) -> None:
+    with closing(sqlite3.connect(data / "perdure.db")) as database:
+        database.execute("UPDATE events SET body = 'text' WHERE seq = 2 AND session_key = 2")
+        database.commit()
+    with pytest.raises(StoreDamaged, match=r"session s_001, table events: the row with seq 2 can't be read"):
+        to_postgres(data, postgres_url)
+
+
+# Refusing ---------------------------------------------------------------------------------------------------------
+
+
+def test_turns_that_run_are_not_moved(data: Path, postgres_url: str) -> None:
+    async def launch(phase: Any) -> None:
+        store = SqliteStore(data / "perdure.db")
+        await store.open()
+        owner = conformance.Owner(store, await store.claim())
+        running: Checkpoint = checkpoint("l", "s_000", phase=phase)
+        await owner.append("s_000", fact("launched"), state=b"", checkpoint=running)
+        await store.close()
+
+    asyncio.run(launch("live"))
+    with pytest.raises(TransferError, match=r"^1 turn is still running or was left to its keeper"):
+        to_postgres(data, postgres_url)
+    asyncio.run(launch("gone"))
+    to_postgres(data, postgres_url)
+    ask(postgres_url, "UPDATE sessions SET state = 'processing'")
+    with pytest.raises(TransferError, match=r"^3 turns are still running or were left to their keepers"):
+        to_sqlite(data.parent / "other", postgres_url)
+
+
+def test_a_half_done_erasure_is_not_moved(data: Path, postgres_url: str) -> None:
+    to_postgres(data, postgres_url)
+    ask(postgres_url, f"INSERT INTO documents VALUES ('tombstone.{home(data).node}', 's', '')")
+    (data / "perdure.db").rename(data / "old.db")
+    with pytest.raises(TransferError, match=r"1 erasure is not complete\. Start the server once"):
+        to_sqlite(data, postgres_url)
+
+
+def test_a_target_with_sessions_of_others_is_refused(data: Path, tmp_path: Path, postgres_url: str) -> None:
+    other = home(tmp_path / "other").path
+    asyncio.run(fill(other, 2, sessions=1, steps=2))
+    to_postgres(other, postgres_url)
+    with pytest.raises(TransferError, match=r"moved from elsewhere\. Choose an empty database"):
+        to_postgres(data, postgres_url)
+    ask(postgres_url, "DELETE FROM documents WHERE kind = 'migration'")
+    with pytest.raises(TransferError, match="holds sessions already"):
+        to_postgres(data, postgres_url)
+    with pytest.raises(TransferError, match=r"holds sessions already.*Move .*perdure\.db away"):
+        to_sqlite(data, postgres_url)
+    for table, what in (("heads", "jobs"), ("jobs", "projects")):
+        ask(postgres_url, f"DELETE FROM {table}")
+        with pytest.raises(TransferError, match=f"holds {what} already"):
+            to_postgres(data, postgres_url)
+
+
+def test_a_living_node_is_named_and_a_silent_one_is_no_obstacle(data: Path, postgres_url: str) -> None:
+    ask(postgres_url, 'SELECT perdure_join_v1(\'n1\', \'{"name": "north", "url": "http://10.0.0.1:1"}\')')
+    looks: list[float] = []
+
+    def beat(left_s: float) -> None:
+        looks.append(left_s)
+        ask(postgres_url, "UPDATE nodes SET heartbeat = heartbeat + 1")
+
+    named = r"A server runs on this database: node north, http://10\.0\.0\.1:1\. Stop"
+    with pytest.raises(TransferError, match=named), PostgresSide(postgres_url, "n", beat).opened():
+        pass
+    assert looks
+    to_postgres(data, postgres_url)
+    ask(postgres_url, "UPDATE nodes SET dead = true")
+    looks.clear()
+    with PostgresSide(postgres_url, "n", beat).opened():
+        assert not looks
+
+
+def test_a_node_that_starts_meanwhile_ends_the_move(data: Path, postgres_url: str) -> None:
+    def start(_: Progress) -> None:
+        ask(postgres_url, "SELECT perdure_join_v1('n1', '{}')")
+
+    with pytest.raises(TransferError, match="A server runs on this database: node n1"):
+        to_postgres(data, postgres_url, start)
+    to_postgres(data, postgres_url)
+
+
+def test_two_moves_never_work_on_one_database(data: Path, postgres_url: str) -> None:
+    refused = pytest.raises(TransferError, match="Another `perdure migrate` works on this database")
+    with PostgresSide(postgres_url, "n").opened(), refused:
+        to_postgres(data, postgres_url)
+
+
+def test_a_lost_connection_is_told_as_such_and_the_move_goes_on_later(data: Path, postgres_url: str) -> None:
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+    def lose(progress: Progress) -> None:
+        if progress.sessions == 2:
+            ask(postgres_url, f"SELECT pg_terminate_backend(pid) {others}")
+
+    with pytest.raises(StoreUnavailable, match="can't be reached"):
+        to_postgres(data, postgres_url, lose)
+    assert to_postgres(data, postgres_url).progress.skipped == 2
+
+
+# Words ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_password_is_shown() -> None:
+    assert (
+        shown("postgresql://me:secret@db:5432/perdure?sslmode=require")
+        == "postgresql://me@db:5432/perdure?sslmode=require"
+    )
+    assert shown("postgresql:///perdure?host=/tmp&password=secret") == "postgresql:///perdure?host=/tmp"
+    assert "secret" not in shown("host=db password=secret")
+
+
+def test_a_server_on_a_moved_database_is_warned(tmp_path: Path) -> None:
+    assert transfer.moved_away(tmp_path) is None
+    (tmp_path / transfer.MARKER).write_text('{"to": "postgresql://db/perdure", "at": "2026-01-02T03:04:05Z"}')
+    warning = transfer.moved_away(tmp_path)
+    assert warning is not None and "moved to postgresql://db/perdure on 2026-01-02" in warning
+    (tmp_path / transfer.MARKER).write_text("{")
+    assert "another database" in str(transfer.moved_away(tmp_path))
