@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 
 from tests.cluster import Cluster, NodeProcess
@@ -153,6 +154,29 @@ def test_a_file_that_one_node_was_given_reaches_an_agent_on_the_other(cluster: C
     [kept] = a.transcript(session)[-1]["message"]["attachments"]
     for node in (a, b):
         assert node.http.get(f"/api/sessions/{session}/attachments/{kept['file']}").content == b"hello"
+
+
+def test_after_a_failover_that_may_have_lost_events_viewers_begin_with_a_snapshot(
+    cluster: Cluster, postgres_url: str
+) -> None:
+    """Of which PostgreSQL tells by another timeline; here the epoch is raised as the store raises it then."""
+    session = cluster.create()
+    cluster.turn(session, "say one")
+    with cluster.watch(session) as viewer:
+        frames = viewer.frames()
+        position, kind, _ = next(frames)
+        assert kind == "snapshot" and position.isdigit()
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("UPDATE meta SET epoch = epoch + 1")
+        assert list(frames) == [], "the stream ends"
+    for node in cluster.nodes:
+
+        def begins_anew(node: NodeProcess = node) -> bool:
+            with node.watch(session, position) as viewer:
+                begun, kind, _ = next(viewer.frames(), ("", "", None))
+            return kind == "snapshot" and begun == f"{position}-1"
+
+        eventually(begins_anew, "each node knows of the new epoch")
 
 
 # Directories of one machine ------------------------------------------------------------------------------------------

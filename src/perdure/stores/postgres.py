@@ -76,6 +76,12 @@ class PostgresStore:
             raise
         self._writer.open()
 
+    async def open_to_look(self) -> bool:
+        """Be ready for reading alone, and change nothing; whether a server has ever started on this database."""
+        self._pool.open()
+        await self._pool.work(postgres_migrate.check_server)
+        return await self._pool.read(postgres_upkeep.is_in_use)
+
     async def _begin(self, connection: Connection) -> None:
         await postgres_migrate.check_server(connection)
         await postgres_migrate.migrate(connection, postgres_migrate.shipped())

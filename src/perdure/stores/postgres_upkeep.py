@@ -97,6 +97,12 @@ async def drop_partitions(connection: Connection) -> int:
     return int(dropped)
 
 
+async def is_in_use(connection: Connection) -> bool:
+    """Whether the tables are there."""
+    ((found,),) = await ask(connection, "SELECT to_regclass('nodes') IS NOT NULL")
+    return bool(found)
+
+
 async def make_partitions(connection: Connection) -> None:
     await ask(connection, "SELECT perdure_make_partitions_v1(%s)", PARTITIONS_AHEAD)
 

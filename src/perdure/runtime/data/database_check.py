@@ -8,11 +8,14 @@ import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from perdure.config import ServerSettings
 from perdure.core.errors import StoreError
 from perdure.stores.shared import SharedStore
+
+if TYPE_CHECKING:
+    from perdure.stores.postgres import PostgresStore
 
 LOOK_LIMIT_S = 15.0
 CLOCK_MAX_S = 5.0
@@ -30,10 +33,11 @@ def look(database: str, settings: ServerSettings) -> list[Found]:
     return asyncio.run(_look(PostgresStore(database, connections=3), settings))
 
 
-async def _look(store: SharedStore, settings: ServerSettings) -> list[Found]:
+async def _look(store: "PostgresStore", settings: ServerSettings) -> list[Found]:
     try:
         async with asyncio.timeout(LOOK_LIMIT_S):
-            await store.open()
+            if not await store.open_to_look():
+                return [("ok", "reached; no server has started on it yet, and the first one makes its tables")]
             return [finding async for finding in _findings(store, settings)]
     except StoreError as error:
         return [("problem", f"{error}. Check the address, and whether PostgreSQL runs and lets this machine in.")]

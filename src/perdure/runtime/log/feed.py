@@ -49,6 +49,8 @@ TICK_S = 0.25
 """How long changes gather while only consumers wait for them, who are in no hurry."""
 SAVE_S = 1.0
 """How often a consumer's position is saved: after a crash it sees again what came since."""
+LOOKS_AGAIN = 5
+LOOK_AGAIN_S = 0.02
 RETRY_S = 1.0
 FAULT_RETRY_S = 30.0
 CURSORS = "cursor"
@@ -81,6 +83,7 @@ class Feed:
         """All changes after this position are kept."""
         self._news = asyncio.Event()
         self._reading = asyncio.Lock()
+        self._empty_looks = 0
         self._task: asyncio.Task[None] | None = None
         log.watch(self._changed)
 
@@ -114,12 +117,23 @@ class Feed:
             if not self.followers:
                 await asyncio.sleep(TICK_S)
             self._news.clear()
+            before = self.position
             try:
                 await self.refresh()
+                self._look_again(before)
             except StoreError as error:
                 logger.warning("could not read what is new in all sessions; trying again: %s", error)
                 await asyncio.sleep(RETRY_S)
                 self._news.set()
+
+    def _look_again(self, before: int) -> None:
+        """A shared store shows a change only when every transaction that began before it is over: if nothing was found,
+        that may be so in a moment."""
+        if self._log.shared is None or self.position != before:
+            self._empty_looks = 0
+        elif self._empty_looks < LOOKS_AGAIN:
+            self._empty_looks += 1
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_S * 2**self._empty_looks, self._news.set)
 
     async def refresh(self) -> None:
         """Read what is new, and wake everybody who is behind."""

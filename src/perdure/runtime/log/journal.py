@@ -511,6 +511,11 @@ class Journal:
             self._publish(events, rows, [row.seq for row in rows], wrote=False, joined=joined)
             self.decided_seq = max(decided, self.decided_seq)
 
+    def distrust(self) -> None:
+        """What is in memory may not be what is stored."""
+        self._stale = True
+        self.drop_frames()
+
     def drop_frames(self) -> None:
         """Whoever wants these reads them."""
         self._tail.clear()

@@ -64,6 +64,7 @@ class Log:
         """Whether this node may run a session that has no owner."""
         self.due_at: Callable[[st.Session], str | None] = lambda _: None
         """When a clock of this session fires if nobody does anything."""
+        self.on_epoch: Callable[[], None] = lambda: None
         self.is_responsive: Callable[[str], bool] = lambda _: False
         """Whether another node has just shown that it lives."""
         self.name_of_node: Callable[[str], str] = str
@@ -126,6 +127,18 @@ class Log:
 
     def stored_frame(self, row: Stored) -> bytes:
         return self.frame(row.seq, row.type, ev.with_seq(row.seq, row.body, row.first_seq))
+
+    def renew_epoch(self, epoch: int) -> None:
+        """Numbers may have been given twice, as after a failover: nothing in memory is trusted, and whoever watches
+        begins with a snapshot."""
+        if epoch == self.epoch:
+            return
+        logger.warning("the database was restored or has failed over: event ids begin a new epoch, %d", epoch)
+        self.epoch = epoch
+        for journal in list(self.journals.values()):
+            journal.distrust()
+            self.catch_up_soon(journal)
+        self.on_epoch()
 
     # Wake-ups ----------------------------------------------------------------------------------------------------
 

@@ -143,6 +143,8 @@ class Node:
                 self._renew(began_s)
                 await self._set_clock()
                 await self._look()
+                if self._log.shared is not None:
+                    self._log.renew_epoch(await self._log.shared.epoch())
             except StoreError as error:
                 # What happened meanwhile is not known, so nobody's silence counts.
                 self._read_s = None

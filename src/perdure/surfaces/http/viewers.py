@@ -46,6 +46,7 @@ class Hub:
         self.viewers: set[Viewer] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
         self._beating: asyncio.Task[None] | None = None
+        log.on_epoch = self.start_over
         self.is_signed_in: Callable[[str], bool] = lambda _: True
         """Whether a sign-in still holds: it may end while a request by it is on its way to becoming a viewer."""
 
@@ -69,6 +70,11 @@ class Hub:
                     viewer.beat()
                 else:
                     viewer.leave()
+
+    def start_over(self) -> None:
+        """Positions mean something else from now on: whoever comes back gets a snapshot."""
+        for viewer in list(self.viewers):
+            viewer.leave()
 
     def may_watch(self, viewer: "Viewer") -> bool:
         return viewer.login is None or self.is_signed_in(viewer.login)
