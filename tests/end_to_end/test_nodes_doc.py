@@ -117,6 +117,9 @@ def test_the_page_followed_literally_gives_two_nodes_behind_nginx(
     place = postgres_server.url("").rpartition("@")[2].rstrip("/")
     written = f"postgresql://perdure:{PASSWORD}@127.0.0.1/perdure"
     here = f"postgresql://{role}:{PASSWORD}@{place}/{database}"
+    for name in ("node-a", "node-b"):
+        # What a node that was killed has left to its keepers.
+        stack.callback(LiveServer(tmp_path / name).destroy)
     nodes = [block for block in blocks() if "perdure serve --data" in block]
     assert len(nodes) == 2 and all(written in block for block in nodes)
     a, _ = (started(with_ports(block.replace(written, here), ports), tmp_path, stack) for block in nodes)
