@@ -268,7 +268,7 @@ async def test_a_turn_that_is_kept_while_the_server_stops_is_left_to_the_next_on
     async with asyncio.timeout(WAIT_S):
         await store.asked.wait()
         stopping = asyncio.ensure_future(engine.stop())
-        while not engine.runners._is_stopping:  # noqa: ASYNC110  nothing tells
+        while not engine.runners.is_stopping:  # noqa: ASYNC110  nothing tells
             await asyncio.sleep(0)
         store.going.set()
         await sending

@@ -36,6 +36,7 @@ WHILE_RUNNING = "Server restarted while session was running"
 NODE_LOST = "node {} stopped answering while it ran this turn, and another node took the session over"
 MOVED = "the session was on node {}, and runs on another node now"
 ABANDONED_AT_ONCE = 100
+TAKE_OVER_AGAIN_S = 1.0
 SWEEP_GRACE_S = 0.5
 
 
@@ -47,6 +48,10 @@ class Recovery:
         self._launcher = launcher
         self._runners = runners
         self._taking_over: asyncio.Task[None] | None = None
+        self._adopting = asyncio.Lock()
+        self._foreign: dict[str, Journal] = {}
+        """Sessions of this node whose turn runs in an agent of another node: these turns have to end."""
+        runners.on_foreign_agent = self._found_foreign
 
     async def take_up(self) -> None:
         """Of a shared store, only this node's launches: the others are alive elsewhere, or are taken over."""
@@ -214,17 +219,36 @@ class Recovery:
         if self._log.shared is not None and (self._taking_over is None or self._taking_over.done()):
             self._taking_over = self._log.keep(self._take_over_quietly())
 
+    def _found_foreign(self, journal: Journal) -> None:
+        self._foreign[journal.state.id] = journal
+        self.take_over_soon()
+
     async def _take_over_quietly(self) -> None:
         try:
             await self.take_over()
         except StoreError as error:
             logger.warning("could not take over the sessions of a dead node; trying again: %s", error)
+            if not self._runners.is_stopping:
+                asyncio.get_running_loop().call_later(TAKE_OVER_AGAIN_S, self.take_over_soon)
 
     async def take_over(self) -> None:
         """Claim the sessions in which a turn of a dead node ran. That turn fails with what it has said; what was queued
         behind it goes on here."""
         assert self._log.shared is not None
-        for session_id in await self._log.shared.abandoned(ABANDONED_AT_ONCE):
+        while await self._claim_abandoned(await self._log.shared.abandoned(ABANDONED_AT_ONCE)):
+            pass
+        # `ensure` has found these, now or earlier: a step may have failed after the claim.
+        while self._foreign:
+            session_id, journal = next(iter(self._foreign.items()))
+            await self.adopt(journal)
+            self._foreign.pop(session_id, None)
+            if not journal.has_foreign_agent:
+                self._runners.ensure(journal)
+
+    async def _claim_abandoned(self, found: list[str]) -> bool:
+        """Whether there may be more of them."""
+        claimed = 0
+        for session_id in found:
             journal = await self._log.readable(session_id)
             if journal is None or not self._log.may_claim(journal.owner, journal.state):
                 continue
@@ -232,12 +256,18 @@ class Recovery:
                 await self._log.claim(journal)
             except NotOwner:
                 continue
-            if journal.has_foreign_agent:
-                await self.adopt(journal)
+            claimed += 1
             self._runners.ensure(journal)
+        return claimed > 0 and len(found) == ABANDONED_AT_ONCE
 
     async def adopt(self, journal: Journal) -> None:
         """Go on without an agent that is on another node. A turn that runs in it fails with what it has said."""
+        async with self._adopting:
+            # Requests and the takeover come here at the same time: the second must leave alone what the first began.
+            if journal.is_ours and journal.has_foreign_agent:
+                await self._adopt(journal)
+
+    async def _adopt(self, journal: Journal) -> None:
         attached = journal.state.attached
         assert attached is not None
         name = self._log.name_of_node(attached.launch_id.partition("-")[0])

@@ -40,10 +40,12 @@ class Runners:
         self._disk = disk
         self._orders = orders
         self._alive: dict[str, Runner] = {}
-        self._is_stopping = False
+        self.is_stopping = False
         self.is_recovering = False
         """Whether launches of an earlier server are being taken up: until then no turn gets another process."""
         self._fenced = fenced
+        self.on_foreign_agent: Callable[[Journal], None] = lambda _: None
+        """Called for a running turn that this node owns now, and whose agent is on another node."""
         log.watch(self._changed)
 
     def __contains__(self, session_id: str) -> bool:
@@ -87,7 +89,11 @@ class Runners:
 
     def ensure(self, journal: Journal) -> None:
         # A turn that is recorded while the server stops is begun by the next one.
-        if journal.state.working and journal.is_ours and not self._is_stopping and journal.state.id not in self._alive:
+        if not journal.state.working or not journal.is_ours or self.is_stopping or journal.state.id in self._alive:
+            return
+        if journal.has_foreign_agent:
+            self.on_foreign_agent(journal)
+        else:
             self.make(journal).start()
 
     def prewarm(self, journal: Journal, *, asked: bool = False) -> None:
@@ -95,7 +101,7 @@ class Runners:
         state = journal.state
         driver = self._facts.driver_name(state, state.agent)
         wanted = self._facts.agents.prewarms(state.agent, driver) or (asked and not DRIVERS[driver].process_per_turn)
-        if wanted and state.id not in self._alive and not self._is_stopping:
+        if wanted and state.id not in self._alive and not self.is_stopping:
             self.make(journal, prewarm=True).start()
 
     async def prewarm_anywhere(self, journal: Journal) -> bool:
@@ -147,7 +153,7 @@ class Runners:
 
     async def stop(self) -> None:
         """Let go of all agents without touching them: their keepers hold them, for the next server."""
-        self._is_stopping = True
+        self.is_stopping = True
         runners = list(self._alive.values())
         for runner in runners:
             # All at once: one may wait for what another holds.

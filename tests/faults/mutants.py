@@ -1,0 +1,149 @@
+"""Servers that are broken on purpose: `python -m tests.faults.mutants NAME serve ...`.
+
+Above: test_checker.py shows that the checker finds each of them; nodes.py starts them. Below: the product, of which one
+rule is replaced in this process before it starts. The product has no switch for this.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+HASTE_S = 0.2
+SLOWNESS_S = 0.5
+NEVER_S = 1e6
+
+
+def _change_steps(change: Callable[[Any], Any]) -> None:
+    from perdure.stores.postgres import PostgresStore
+
+    append, append_all = PostgresStore.append, PostgresStore.append_all
+
+    async def append_changed(self: Any, step: Any) -> Any:
+        return await append(self, change(step))
+
+    async def append_all_changed(self: Any, steps: Sequence[Any]) -> Any:
+        return await append_all(self, [change(step) for step in steps])
+
+    PostgresStore.append = append_changed  # type: ignore[method-assign]
+    PostgresStore.append_all = append_all_changed  # type: ignore[method-assign]
+
+
+def no_fence() -> None:
+    """An owner's steps are kept whoever owns the session now and whatever was decided since; and a node that was
+    declared dead goes on."""
+    from perdure.stores.postgres import PostgresStore
+
+    beat = PostgresStore.beat
+
+    async def beat_on(self: Any, owner: Any) -> bool:
+        await beat(self, owner)
+        return True
+
+    PostgresStore.beat = beat_on  # type: ignore[method-assign]
+    _change_steps(
+        lambda step: (
+            step
+            if step.token is None
+            else msgspec.structs.replace(step, token=None, expect=None, expect_last=None, claim=None)
+        )
+    )
+
+
+def no_decided_seq() -> None:
+    """The owner's steps don't say what they have read."""
+    _change_steps(lambda step: step if step.token is None else msgspec.structs.replace(step, expect=None))
+
+
+def no_news() -> None:
+    """Every notification is lost, and nobody polls."""
+    from perdure.runtime.log.log import Log
+
+    Log._woken = lambda self, name: None  # type: ignore[method-assign]
+    Log.poll_s = staticmethod(lambda: NEVER_S)  # type: ignore[method-assign]
+
+
+def hasty_takeover() -> None:
+    """A node is dead after a moment; its lease still runs."""
+    from perdure.runtime.running.node import Node
+
+    look = Node._look
+
+    async def look_hastily(self: Node) -> None:
+        settings = self._settings
+        self._settings = msgspec.structs.replace(settings, takeover_after_s=HASTE_S)
+        try:
+            await look(self)
+        finally:
+            self._settings = settings
+
+    Node._look = look_hastily  # type: ignore[method-assign]
+
+
+# Misfortunes: no rule is broken by these, and nothing may go wrong. They happen at a moment that no fault from outside
+# meets for sure.
+
+
+def dies_in_takeover() -> None:
+    """It is killed right after it has claimed a session whose turn ran on a dead node."""
+    from perdure.runtime.running.recovery import Recovery
+
+    async def die(self: Any, journal: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Recovery.adopt = die  # type: ignore[method-assign]
+
+
+def loses_database_in_takeover() -> None:
+    """The database is away for a moment, just when it looks for the sessions of a dead node."""
+    from perdure.core.errors import StoreUnavailable
+    from perdure.stores.postgres import PostgresStore
+
+    abandoned = PostgresStore.abandoned
+    failures: list[list[str]] = []
+
+    async def fail_first(self: Any, limit: int) -> list[str]:
+        found = await abandoned(self, limit)
+        if found and not failures:
+            failures.append(found)
+            raise StoreUnavailable("the database was away for a moment")
+        return found
+
+    PostgresStore.abandoned = fail_first  # type: ignore[method-assign]
+
+
+def reads_launches_slowly() -> None:
+    """The database takes its time to say what a launch has left."""
+    from perdure.stores.postgres import PostgresStore
+
+    launches = PostgresStore.launches
+
+    async def launches_slowly(self: Any, launch_id: str | None = None, *, node: str | None = None) -> Any:
+        if launch_id is not None:
+            await asyncio.sleep(SLOWNESS_S)
+        return await launches(self, launch_id, node=node)
+
+    PostgresStore.launches = launches_slowly  # type: ignore[method-assign]
+
+
+def takes_over_two_at_once() -> None:
+    """As if a hundred sessions were two."""
+    from perdure.runtime.running import recovery
+
+    recovery.ABANDONED_AT_ONCE = 2
+
+
+MUTANTS = {made.__name__: made for made in (no_fence, no_decided_seq, no_news, hasty_takeover)}
+_MISFORTUNES = (dies_in_takeover, loses_database_in_takeover, reads_launches_slowly, takes_over_two_at_once)
+MISFORTUNES = {made.__name__: made for made in _MISFORTUNES}
+
+
+if __name__ == "__main__":
+    (MUTANTS | MISFORTUNES)[sys.argv[1]]()
+    from perdure.surfaces.cli import main
+
+    sys.exit(main(sys.argv[2:]))
