@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import continuity, first_token, long_verbs, opening, parts, resting, sandbox_agent, streaming
+from benchmarks import continuity, first_token, long_verbs, nodes, opening, parts, resting, sandbox_agent, streaming
 from benchmarks.reference import NoCompiler
 from benchmarks.sandbox_agent import NotInstalled
 from benchmarks.streaming import Scenario
@@ -37,6 +37,7 @@ def scenarios(beside: list[str] | None = None) -> dict[str, tuple[Scenario, ...]
         "h": (first_token.first_token,),
         "i": (continuity.prefixes,),
         "j": (long_verbs.long_verbs,),
+        "k": (nodes.several_nodes,),
     }
 
 
@@ -57,8 +58,8 @@ def measure(names: list[str], quick: bool, beside: list[str] | None = None) -> t
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./run bench", description="Perdure measured beside a C reference.")
-    parser.add_argument("--quick", action="store_true", help="shorter streams, fewer rounds: under a minute")
-    parser.add_argument("--only", default="abcdefghij", help="which scenarios, e.g. a,c")
+    parser.add_argument("--quick", action="store_true", help="shorter streams, fewer rounds: two minutes")
+    parser.add_argument("--only", default="abcdefghijk", help="which scenarios, e.g. a,c")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.add_argument(
         "--beside", choices=[sandbox_agent.NAME], help="measure this server too, in c and d; installed when needed"

@@ -6,11 +6,14 @@ itself: whoever measures reads before and after.
 
 import os
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 PROCESS_CLOCK = 2
 IDLE_FIELDS = (4, 5, 8)
 """Of the first line of /proc/stat: idle, waiting for a disk, and given to other machines by the hypervisor."""
+REAPED_FIELDS = (13, 14)
+"""Of /proc/PID/stat after the name: user and system time of children that have ended."""
 
 
 class Memory(NamedTuple):
@@ -25,19 +28,35 @@ class Spent(NamedTuple):
     server_s: float
     machine_s: float
     """Of all processes and the kernel: servers move work to threads, keepers and sockets, and none can hide it here."""
+    database_s: float = 0.0
+    """Of all processes of PostgreSQL, where there is one."""
 
     def since(self, before: "Spent") -> "Spent":
-        return Spent(self.server_s - before.server_s, self.machine_s - before.machine_s)
+        return Spent(*(now - then for now, then in zip(self, before, strict=True)))
 
 
-def spent(pid: int) -> Spent:
-    return Spent(cpu_s(pid), machine_cpu_s())
+def spent(*pids: int, database: int | None = None) -> Spent:
+    """Of a server, or of several nodes together. `database` is the first process of PostgreSQL."""
+    return Spent(sum(map(cpu_s, pids)), machine_cpu_s(), 0.0 if database is None else family_cpu_s(database))
 
 
 def cpu_s(pid: int) -> float:
     """User and system time of all threads, exactly. Children are not counted."""
     # How Linux numbers the clock of another process; the C library's clock_getcpuclockid() does the same.
     return time.clock_gettime((~pid << 3) | PROCESS_CLOCK)
+
+
+def family_cpu_s(pid: int) -> float:
+    """Of a process and all its children, those that have ended included."""
+    with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+        children = [int(word) for word in file.read().split()]
+    total = cpu_s(pid)
+    for child in children:
+        with suppress(OSError):  # it has just ended, and is counted below
+            total += cpu_s(child)
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return total + sum(int(fields[field]) for field in REAPED_FIELDS) / os.sysconf("SC_CLK_TCK")
 
 
 def machine_cpu_s() -> float:

@@ -57,6 +57,7 @@ class Report(NamedTuple):
     unequal: int
     """Light viewers that did not get exactly the bytes that the exact ones got."""
     p50_ms: float
+    p95_ms: float
     p99_ms: float
     max_ms: float
     read_s: float
@@ -94,14 +95,15 @@ class Readers:
         self.latencies_ns: list[int] = []
         self.first_ns = self.last_ns = 0
 
-    def connect(self, port: int, count: int, requests: list[bytes]) -> None:
-        """Open all connections, spread over the requests, and wait until each has its response head. Raises if a
-        server refuses."""
+    def connect(self, count: int, requests: list[tuple[int, bytes]]) -> None:
+        """Open all connections, spread over the requests (a port and what is sent to it), and wait until each has its
+        response head. Raises if a server refuses."""
         deadline = time.monotonic() + CONNECT_TIMEOUT_S
         for number in range(count):
-            connection = socket.create_connection(("127.0.0.1", port), timeout=deadline - time.monotonic())
             place = number % len(requests)
-            connection.sendall(requests[place])
+            port, request = requests[place]
+            connection = socket.create_connection(("127.0.0.1", port), timeout=deadline - time.monotonic())
+            connection.sendall(request)
             self.by_fd[connection.fileno()] = Viewer(connection, number < EXACT_VIEWERS, self.light, place)
         for viewer in self.by_fd.values():
             data = b""
@@ -239,6 +241,7 @@ class Readers:
             broken=self.broken,
             unequal=self.unequal,
             p50_ms=at(0.5),
+            p95_ms=at(0.95),
             p99_ms=at(0.99),
             max_ms=at(1.0),
             read_s=round((self.last_ns - self.first_ns) / 1e9, 4),
@@ -246,16 +249,20 @@ class Readers:
         )
 
 
-def view(port: int, paths: list[str], count: int, headers: list[str], max_s: float, light: bool) -> None:
+def view(ports: list[int], paths: list[str], count: int, headers: list[str], max_s: float, light: bool) -> None:
     """The process behind `Viewers`: says "ready", reads until a line `stop [LAST_ID ...]` or the end of stdin, reports.
 
-    The last ids are in the order of the paths."""
+    One port is for all paths; else each path has its own. The last ids are in the order of the paths."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    fields = [f"Host: 127.0.0.1:{port}", "Accept: text/event-stream", *headers, "", ""]
+    fields = ["Accept: text/event-stream", *headers, "", ""]
     readers = Readers(light)
-    requests = ["\r\n".join([f"GET {path} HTTP/1.1", *fields]).encode() for path in paths]
-    readers.connect(port, min(count, MAX_VIEWERS), requests)
+    places = zip(ports if len(ports) > 1 else ports * len(paths), paths, strict=True)
+    requests = [
+        (port, "\r\n".join([f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *fields]).encode())
+        for port, path in places
+    ]
+    readers.connect(min(count, MAX_VIEWERS), requests)
     print("ready", flush=True)
     deadline = time.monotonic() + max_s
     stdin = sys.stdin.fileno()
@@ -269,18 +276,20 @@ def view(port: int, paths: list[str], count: int, headers: list[str], max_s: flo
 
 
 class Viewers:
-    """Viewers in a process of their own: they are connected when `with` is entered."""
+    """Viewers in a process of their own: they are connected when `with` is entered. Each path may have its own port."""
 
     def __init__(
         self,
-        port: int,
+        port: int | tuple[int, ...],
         count: int,
         paths: tuple[str, ...] = ("/events",),
         headers: tuple[str, ...] = (),
         max_s: float = 60.0,
         light: bool = False,
     ) -> None:
-        arguments = [f"--port={port}", f"--viewers={count}", f"--max-s={max_s}", *(f"--path={path}" for path in paths)]
+        ports = (port,) if isinstance(port, int) else port
+        arguments = [f"--viewers={count}", f"--max-s={max_s}", *(f"--port={port}" for port in ports)]
+        arguments += [f"--path={path}" for path in paths]
         arguments += ["--light"] if light else []
         self.argv = [sys.executable, __file__, *arguments, *(f"--header={header}" for header in headers)]
 
@@ -316,7 +325,9 @@ class Viewers:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Many SSE viewers of one stream on this machine.")
     parser.add_argument("--reference", action="store_true", help="demonstrate the C reference under load")
-    parser.add_argument("--port", type=int, help="where the server listens on 127.0.0.1")
+    parser.add_argument(
+        "--port", type=int, action="append", help="of the server on 127.0.0.1; several: one for each path"
+    )
     parser.add_argument("--path", action="append", help="/events by default; several share the viewers")
     parser.add_argument("--viewers", type=int, default=100)
     parser.add_argument("--header", action="append", default=[], help="e.g. 'Authorization: Bearer ...'")

@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,7 +110,7 @@ class Outcome(NamedTuple):
 
     report: Report
     spent: Spent
-    """By the server's process, and by the whole machine, while it was streaming."""
+    """By the server's process, by the whole machine and by the database, while it was streaming."""
     bytes_per_viewer: int
 
     @property
@@ -118,6 +120,10 @@ class Outcome(NamedTuple):
     @property
     def machine_us_per_delivery(self) -> float:
         return self.spent.machine_s / max(1, self.report.marks) * 1e6
+
+    @property
+    def database_us_per_delivery(self) -> float:
+        return self.spent.database_s / max(1, self.report.marks) * 1e6
 
     @property
     def deliveries_per_s(self) -> float:
@@ -140,12 +146,12 @@ def sleep_until(moment_ns: int) -> None:
     time.sleep(max(0.0, (moment_ns - time.monotonic_ns()) / 1e9))
 
 
-def spent_streaming(pid: int, starts: list[int], duration_s: float) -> Spent:
+def spent_streaming(read: Callable[[], Spent], starts: list[int], duration_s: float) -> Spent:
     """Between the first delta and the last of a stream at a rate: its beginning and its end are not measured."""
     sleep_until(starts[0])
-    before = spent(pid)
+    before = read()
     sleep_until(starts[0] + int(duration_s * 1e9))
-    return spent(pid).since(before)
+    return read().since(before)
 
 
 def stream(agent: Path, *, viewers: int, per_s: int, count: int, streams: int = 1, light: bool = False) -> Outcome:
@@ -163,7 +169,7 @@ def stream(agent: Path, *, viewers: int, per_s: int, count: int, streams: int = 
             for end, start in zip(server.inputs, starts, strict=True)
         ]
         deadline = time.monotonic() + STREAM_EXTRA_S + (count / per_s if per_s else 0)
-        used = spent_streaming(pid, starts, count / per_s) if per_s else None
+        used = spent_streaming(partial(spent, pid), starts, count / per_s) if per_s else None
         for running in agents:
             running.wait(max(0.0, deadline - time.monotonic()))
         report = crowd.finish(*[count] * streams)

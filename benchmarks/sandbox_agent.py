@@ -14,10 +14,11 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import memory
+from benchmarks.figures import memory, spent
 from benchmarks.load import Viewers
 from benchmarks.reference import Outcome, spent_streaming, starts_ns
 from benchmarks.subject import LEAD_PER_SESSION_S, LEAD_S, START_WAIT_S, STREAM_EXTRA_S
@@ -131,7 +132,7 @@ def stream(peer: SandboxAgent, *, per_s: int, count: int, sessions: int) -> Outc
         starts = starts_ns(sessions, per_s, LEAD_S + sessions * LEAD_PER_SESSION_S)
         for number, start in enumerate(starts):
             peer.send(number, f"load {per_s} {count} {start}")
-        used = spent_streaming(pid, starts, duration_s)
+        used = spent_streaming(partial(spent, pid), starts, duration_s)
         for number in range(sessions):
             peer.answered(number)
         return Outcome(crowd.finish(), used, (connected - before) // sessions)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from perdure.core.events import AssistantText, encode
-from perdure.stores.base import Append, Checkpoint, Draft, Listed
+from perdure.stores.base import Append, Checkpoint, Draft, Listed, Store
 from perdure.stores.sqlite import SqliteStore
 
 CASES = ((1, 1), (1, 3), (10, 1), (100, 1), (100, 3))
@@ -33,12 +33,15 @@ def checkpoint(session_id: str, offset: int) -> Checkpoint:
     return Checkpoint(f"l-{session_id}", session_id, "agent", "acp", "live", offset, 1, 3, [], DRIVER_STATE)
 
 
-async def append_for(store: SqliteStore, session_id: str, generation: int, deltas: int, until: float) -> list[float]:
-    """Latencies of this session's appends, in seconds."""
+async def create(store: Store, session_id: str, generation: int) -> None:
     created = Draft("session_created", None, b'{"type":"session_created"}', True)
     await store.append(
         Append(session_id=session_id, generation=generation, expect=0, events=[created], state=b"{}", listed=listed())
     )
+
+
+async def append_for(store: Store, session_id: str, generation: int, deltas: int, until: float) -> list[float]:
+    """Latencies of this session's appends, in seconds."""
     events = [delta(session_id)] * deltas
     latencies: list[float] = []
     now = time.perf_counter()
@@ -69,7 +72,9 @@ async def measure(sessions: int, deltas: int, arguments: argparse.Namespace) -> 
         load = asyncio.create_task(be_busy()) if arguments.busy else None
         begin, cpu = time.perf_counter(), time.process_time()
         until = begin + arguments.seconds
-        runs = [append_for(store, f"s-{number}", generation, deltas, until) for number in range(sessions)]
+        names = [f"s-{number}" for number in range(sessions)]
+        await asyncio.gather(*[create(store, name, generation) for name in names])
+        runs = [append_for(store, name, generation, deltas, until) for name in names]
         latencies = sorted(value for run in await asyncio.gather(*runs) for value in run)
         took, cpu = time.perf_counter() - begin, time.process_time() - cpu
         if load is not None:

@@ -5,6 +5,8 @@ its keeper, the driver, the commit and the viewers' sockets. Events are stored b
 """
 
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks.figures import memory, spent
@@ -21,16 +23,16 @@ LEAD_PER_SESSION_S = 0.04
 
 
 class Subject:
-    """A running server. Its data stays in its folder, so that it can be started again."""
+    """A running server. Its data stays in its folder, so that it can be started again. With a database it is a node."""
 
-    def __init__(self, folder: Path, agent: Path) -> None:
+    def __init__(self, folder: Path, agent: Path, database: str | None = None) -> None:
         self.workdir = folder / "workdir"
         self.workdir.mkdir(parents=True, exist_ok=True)
         config = (
-            "[server]\nslots = 0\nproject_slots = 0\n"
+            '[server]\nslots = 0\nproject_slots = 0\nworkdirs = "local"\n'
             f'[agents.load]\ndriver = "acp"\ncommand = ["{agent}"]\n'
         )  # fmt: skip
-        self.server = ColdServer(folder / "data", config)
+        self.server = ColdServer(folder / "data", config, None if database is None else {"PERDURE_DATABASE": database})
 
     def __enter__(self) -> "Subject":
         self.server.start()
@@ -44,6 +46,11 @@ class Subject:
     def pid(self) -> int:
         assert self.server.process is not None
         return self.server.process.pid
+
+    @property
+    def node(self) -> str:
+        """Its id among several."""
+        return (self.server.data / "install").read_text().split()[0]
 
     def create(self) -> str:
         return self.server.create(agent="load", workdir=str(self.workdir))
@@ -59,7 +66,7 @@ class Subject:
         deadline = time.monotonic() + timeout_s
         while True:
             found = self.server.session(session)
-            if found["state"] != "processing":
+            if found["state"] not in ("accepted", "processing"):
                 return int(found["event_count"])
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the turn of {session} did not end within {timeout_s} s\n{self.server.log_tail()}")
@@ -71,20 +78,40 @@ def stream(
     subject: Subject, *, viewers: int, per_s: int, count: int, sessions: int = 1, light: bool = False
 ) -> Outcome:
     """As `reference.stream`: `count` deltas in each session, at a rate or (0) as fast as they are taken."""
-    names = [subject.ready_session() for _ in range(sessions)]
-    for name in names:
-        subject.wait_idle(name, START_WAIT_S)
-    pid, port = subject.pid, subject.server.port
-    before = memory(pid).uss_bytes
+    return stream_over([subject], viewers=viewers, per_s=per_s, count=count, sessions=sessions, light=light)
+
+
+def stream_over(
+    nodes: Sequence[Subject],
+    *,
+    viewers: int,
+    per_s: int,
+    count: int,
+    sessions: int = 1,
+    light: bool = False,
+    database: int | None = None,
+) -> Outcome:
+    """The sessions are spread over the nodes; the viewers of each are on the next node, so on another one if there is
+    one. What is spent is that of all nodes, and of the PostgreSQL whose first process is `database`."""
+    owners = [nodes[number % len(nodes)] for number in range(sessions)]
+    names = [owner.ready_session() for owner in owners]
+    for owner, name in zip(owners, names, strict=True):
+        owner.wait_idle(name, START_WAIT_S)
+        if len(nodes) > 1 and (found := owner.server.session(name)["node"]) != owner.node:
+            raise RuntimeError(f"{name} runs on the node {found} and not on {owner.node}, where it was created")
+    pids = [node.pid for node in nodes]
+    used_so_far = partial(spent, *pids, database=database)
+    before = sum(memory(pid).uss_bytes for pid in pids)
     duration_s = count / per_s if per_s else 0.0
     paths = tuple(f"/api/sessions/{name}/events" for name in names)
-    with Viewers(port, viewers, paths, HEADERS, 2 * STREAM_EXTRA_S + duration_s, light) as crowd:
-        connected = memory(pid).uss_bytes
-        begun = spent(pid)
+    ports = tuple(nodes[(number + 1) % len(nodes)].server.port for number in range(sessions))
+    with Viewers(ports, viewers, paths, HEADERS, 2 * STREAM_EXTRA_S + duration_s, light) as crowd:
+        connected = sum(memory(pid).uss_bytes for pid in pids)
+        begun = used_so_far()
         starts = starts_ns(sessions, per_s, LEAD_S + sessions * LEAD_PER_SESSION_S)
-        for name, start in zip(names, starts, strict=True):
-            subject.server.send(name, f"load {per_s} {count} {start}")
-        used = spent_streaming(pid, starts, duration_s) if per_s else None
-        last = [subject.wait_idle(name, STREAM_EXTRA_S) for name in names]
+        for owner, name, start in zip(owners, names, starts, strict=True):
+            owner.server.send(name, f"load {per_s} {count} {start}")
+        used = spent_streaming(used_so_far, starts, duration_s) if per_s else None
+        last = [owner.wait_idle(name, STREAM_EXTRA_S) for owner, name in zip(owners, names, strict=True)]
         report = crowd.finish(*last)
-        return Outcome(report, used or spent(pid).since(begun), (connected - before) // viewers)
+        return Outcome(report, used or used_so_far().since(begun), (connected - before) // viewers)

@@ -18,6 +18,8 @@ class Row(Struct, kw_only=True):
     unit: str = ""
     reference: float | None = None
     """The same figure of the C reference, in the same run."""
+    against: str = "C"
+    """What the reference is, where it is not the C program."""
     beside: float | None = None
     """The same figure of another server (`--beside`), in the same run. Bars are not about it."""
     most: float | None = None
@@ -49,10 +51,12 @@ class Row(Struct, kw_only=True):
         if limit is None:
             return ""
         sign = "<=" if self.most is not None else ">="
-        return f"{sign} {limit:g}{' x C' if self.of_reference else ''}"
+        return f"{sign} {limit:g}{f' x {self.against}' if self.of_reference else ''}"
 
     def cells(self) -> tuple[str, ...]:
         reference = "" if self.reference is None else number(self.reference)
+        if reference and self.against != "C":
+            reference += f" ({self.against})"
         ratio = "" if self.ratio is None else f"{self.ratio:.2f} x"
         said = "  ".join(part for part in (self.verdict, self.note) if part)
         return (

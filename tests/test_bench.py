@@ -3,23 +3,37 @@
 import asyncio
 import os
 import runpy
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import bench, first_token, long_verbs, opening, parts, resting, sandbox_agent, streaming
-from benchmarks.figures import Spent, machine_cpu_s, spent
+from benchmarks import (
+    bench,
+    first_token,
+    long_verbs,
+    nodes,
+    opening,
+    parts,
+    postgres_store,
+    resting,
+    sandbox_agent,
+    streaming,
+)
+from benchmarks.figures import Spent, family_cpu_s, machine_cpu_s, spent
 from benchmarks.load import Report
 from benchmarks.reference import Outcome
 from benchmarks.streaming import Load
 from benchmarks.subject import Subject
 from benchmarks.table import Row, aligned
+from tests import postgres
 from tests.conftest import ROOT, RealAgent
 
 NOTHING_WRONG = Report(
     viewers=2, frames=20, marks=20, lost=0, doubled=0, skipped=0, broken=0, unequal=0,
-    p50_ms=1.0, p99_ms=2.0, max_ms=3.0, read_s=1.0, cpu_s=0.1,
+    p50_ms=1.0, p95_ms=1.5, p99_ms=2.0, max_ms=3.0, read_s=1.0, cpu_s=0.1,
 )  # fmt: skip
 NO_TIME = Spent(0.0, 0.0)
 
@@ -175,6 +189,73 @@ def test_a_program_that_is_not_installed_is_left_out_with_the_reason(
     monkeypatch.setattr(first_token, "find_agent", lambda name: f"the agent {name} is not installed (./run agents)")
     assert first_token.first_token(tmp_path, tmp_path, True) == []
     assert capsys.readouterr().err == "h is left out: the agent claude is not installed (./run agents)\n"
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[postgres.Server]:
+    if reason := nodes.lack():
+        pytest.skip(reason)
+    with postgres.private_server(**{**nodes.SETTINGS, "fsync": "off"}) as server:
+        yield server
+
+
+@pytest.mark.full
+@pytest.mark.needs("linux", "postgresql")
+def test_the_postgresql_store_is_measured_beside_sqlite_and_copy(tmp_path: Path, database: postgres.Server) -> None:
+    rows = postgres_store.rows(database, tmp_path / "store", seconds=0.2, paced_s=1, paced=20)
+    assert [row.scenario for row in rows if row.scenario != "k"] == [
+        "k store, 100 sessions",
+        "k store, 10 sessions",
+        "k store, 20 sessions x 1/s",
+    ]
+    assert {row.against for row in rows if row.reference} == {"SQLite", "COPY"}
+    assert [row.bar for row in rows if row.bar] == [">= 0.2 x COPY", ">= 19"]
+    # Processor time of a few short moments may be too little to be seen.
+    assert all(row.value > 0 for row in rows if not row.figure.startswith("CPU"))
+
+
+@pytest.mark.full
+@pytest.mark.needs("linux", "cc", "postgresql")
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_delta_reaches_the_viewer_on_another_node(
+    tmp_path: Path, agent: Path, database: postgres.Server, count: int
+) -> None:
+    load = Load(viewers=3, per_s=50, count=20, sessions=3)
+    found = nodes.run(database, tmp_path / "nodes", agent, count, load)
+    assert streaming.faults("k", load, found) == [] and found.report.marks == 60
+    assert found.spent.machine_s > found.spent.server_s > 0 and found.spent.database_s > 0
+    assert 0 < found.report.p50_ms <= found.report.p95_ms <= found.report.p99_ms
+
+
+@pytest.mark.parametrize(("count", "sessions", "bar"), [(1, 20, ""), (2, 20, "<= 40"), (2, 100, "")])
+def test_two_nodes_with_twenty_sessions_have_a_bar_for_the_lag(count: int, sessions: int, bar: str) -> None:
+    load = Load(viewers=sessions, per_s=50, count=10, sessions=sessions)
+    found = outcome(1, 1, 2, marks=10 * sessions)
+    p50, p95, p99, own, database = nodes.lag_and_cost(count, load, found, outcome(2, 1, 2))
+    assert (p50.bar, p95.bar, p99.bar) == ("", bar, "") and p50.cells()[3:5] == ("2 (1 node)", "0.50 x")
+    assert own.value == pytest.approx(1000 / (10 * sessions) * 1000) and database.value == 0
+    lossy = outcome(1, 1, 2, marks=10 * sessions - 1)
+    assert nodes.lag_and_cost(count, load, lossy, None)[-1].figure == streaming.WRONG
+
+
+def test_without_postgresql_the_nodes_are_left_out_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(postgres, "lack", lambda: "needs PostgreSQL: install it")
+    assert nodes.several_nodes(tmp_path, tmp_path, True) == []
+    assert capsys.readouterr().err == "k is left out: needs PostgreSQL: install it\n"
+
+
+@pytest.mark.needs("linux")
+def test_what_children_spend_counts_while_they_live_and_after_they_ended() -> None:
+    before = family_cpu_s(os.getpid())
+    busy = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert family_cpu_s(os.getpid()) - before > 0.19
+        child.communicate(b"\n")
+    assert family_cpu_s(os.getpid()) - before > 0.19
 
 
 def test_the_scripts_of_the_parts_are_there() -> None:

@@ -188,7 +188,8 @@ class Server:
             store_silent_s=lambda: self.log.steady() - (self.engine.node.beaten_s or self.log.steady()),
         )
         self.hub = Hub(self.log, self.engine.feed, settings.replay_limit_events, settings.heartbeat_s)
-        self.access = Access(self.token, self.store, cluster_id)
+        # Not the clock as it is now: nodes have another one from their first heartbeat on.
+        self.access = Access(self.token, self.store, cluster_id, clock=lambda: self.log.now())  # noqa: PLW0108
         self.log.watch_documents("login", self.access.reload)
         self.access.on_change = lambda: self.log.announce_documents("login")
         await self.access.load()

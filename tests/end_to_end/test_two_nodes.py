@@ -278,3 +278,54 @@ def test_a_node_that_was_removed_stops_and_its_sessions_go_elsewhere(
     assert b.wait_idle(session)["turn_count"] == 2
     a.restart()
     assert {node["id"] for node in b.get("/api/nodes")["nodes"]} == {a.id, b.id}
+
+
+def test_a_session_with_a_label_waits_for_the_node_that_has_it(make_nodes: Callable[..., list[NodeProcess]]) -> None:
+    a, b = make_nodes()
+    shared = str(a.data.parent)
+    opening = {"labels": ["node:gpu"], "workdir": shared, "message": "say here"}
+    session = a.post("/api/sessions", opening, expect=201)["id"]
+    assert a.session(session)["state"] == "accepted"
+    assert a.session(session)["waits_for"]["message"] == "Waiting for a node that can run this session."
+    b.stop()
+    settings = (b.data / "perdure.toml").read_text()
+    (b.data / "perdure.toml").write_text(settings.replace("[server]\n", "[server]\nlabels = ['gpu']\n"))
+    b.restart()
+    assert a.wait_idle(session)["turn_count"] == 1
+    assert a.session(session)["node"] == b.id
+
+
+def test_a_draining_node_lets_another_one_run_its_sessions(cluster: Cluster) -> None:
+    a, b = cluster.nodes
+    session = a.create()
+    a.turn(session, "say one")
+    assert b.session(session)["node"] == a.id, "the other node has it in memory from now on"
+    b.post(f"/api/nodes/{a.id}/drain", expect=200)
+    eventually(lambda: a.http.get("/api/ready").status_code == 503, "it drains")
+    for number, node in ((2, b), (3, a)):
+        node.send(session, f"say {number}")
+        assert b.wait_idle(session)["turn_count"] == number
+    assert b.session(session)["node"] == b.id
+    assert b.recalled(session) == ["say one", "say 2", "say 3"]
+    b.post(f"/api/nodes/{a.id}/resume", expect=200)
+
+
+def test_the_turn_of_a_silent_node_ends_when_a_person_moves_its_session(
+    make_nodes: Callable[..., list[NodeProcess]],
+) -> None:
+    a, b = make_nodes("takeover_after_s = 3")
+    session = a.create(workdir=str(a.data.parent))
+    a.send(session, "say half\nhang")
+    eventually(lambda: b.text(session, 1) == "half", "it has begun")
+    b.send(session, "say next", when_busy="queue")
+    a.kill()
+
+    def moved() -> bool:
+        return bool(b.http.post(f"/api/nodes/{b.id}/move", json={"session_ids": [session]}).is_success)
+
+    eventually(moved, "the node is silent, so its session can be moved")
+    shown = b.wait(session, lambda shown: shown["state"] == "idle" and shown["queue_length"] == 0)
+    first, second = shown["turns"]
+    assert first["stop_reason"] == "failed" and "node a" in first["error"]
+    assert b.text(session, 1) == "half"
+    assert second["stop_reason"] == "end_turn"

@@ -106,8 +106,8 @@ def loses_database_in_takeover() -> None:
     abandoned = PostgresStore.abandoned
     failures: list[list[str]] = []
 
-    async def fail_first(self: Any, limit: int) -> list[str]:
-        found = await abandoned(self, limit)
+    async def fail_first(self: Any, limit: int, *, node: str | None = None, skip: int = 0) -> list[str]:
+        found = await abandoned(self, limit, node=node, skip=skip)
         if found and not failures:
             failures.append(found)
             raise StoreUnavailable("the database was away for a moment")

@@ -249,7 +249,7 @@ async def test_a_database_that_is_not_there_says_so(postgres_server: postgres.Sh
     with pytest.raises(StoreError, match="not open"):
         await store.load("s")
     await store.close()
-    with pytest.raises(StoreError, match="URL"):
+    with pytest.raises(StoreError, match="address"):
         PostgresStore("postgresql://host:port:x/?what=1")
 
 

@@ -76,11 +76,13 @@ class Engine:
 
         self.runners = Runners(log, self.facts, self.commands, self.launcher, disk, orders, fenced)
         self.placement = Placement(log, self.facts, self.commands, self.runners)
-        self.placement.is_draining = lambda: self.node.is_draining
+        log.is_draining = lambda: self.node.is_draining
         self.clocks = Clocks(log, self.facts, self.commands, self.runners, self.placement)
         self.clocks.are_stopped = self.node.has_lost_lease
         self.recovery = Recovery(log, self.facts, self.commands, self.launcher, self.runners)
         self.placement.adopt = self.recovery.adopt
+        self.placement.on_poll = self.recovery.take_over_soon
+        log.watch_epoch(self._on_epoch)
         self.node.on_death = self._on_death
         work = (self.placement, self.runners, self.launcher, self.clocks, disk, enclosures)
         self.sessions = Sessions(log, self.facts, self.commands, *work, data)
@@ -123,6 +125,12 @@ class Engine:
             "slots": self.facts.config.slots,
             "agents": sorted(agents.names()),
         }
+
+    def _on_epoch(self) -> None:
+        """What runners have performed may not be stored any more: each goes on from what is."""
+        for runner in self.runners:
+            runner.failed(StoreError("the database has failed over; going on from what is stored"))
+        self.feed.restart()
 
     def _on_death(self) -> None:
         self.recovery.take_over_soon()

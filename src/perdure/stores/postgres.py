@@ -49,6 +49,7 @@ from perdure.stores.shared import Load, News, SlotTaker
 logger = logging.getLogger(__name__)
 
 CONNECTIONS_MIN = 2
+VITAL = 1
 WRITERS = 1
 GENERATION = 1
 """Every server has the same: sessions have owners, the store has none."""
@@ -63,22 +64,26 @@ class PostgresStore:
     def __init__(self, url: str, *, connections: int = 6) -> None:
         connector = Connector(url)
         self._connector = connector
-        self._pool = Pool(connector, max(connections, CONNECTIONS_MIN) - WRITERS)
+        self._pool = Pool(connector, max(connections, CONNECTIONS_MIN) - WRITERS - VITAL)
+        self._vital = Pool(Connector(url), VITAL)
+        """For heartbeats alone: a node that has much to do must not look dead."""
         self._writer = Writer(connector, WRITERS, self._look_at)
         self._partitions_due_s = 0.0
 
     async def open(self) -> None:
         self._pool.open()
+        self._vital.open()
         try:
             await self._pool.work(self._begin)
         except BaseException:
-            await self._pool.close()
+            await self._close_pools()
             raise
         self._writer.open()
 
     async def open_to_look(self) -> bool:
         """Be ready for reading alone, and change nothing; whether a server has ever started on this database."""
         self._pool.open()
+        self._vital.open()
         await self._pool.work(postgres_migrate.check_server)
         return await self._pool.read(postgres_upkeep.is_in_use)
 
@@ -95,7 +100,11 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._writer.close()
+        await self._close_pools()
+
+    async def _close_pools(self) -> None:
         await self._pool.close()
+        await self._vital.close()
 
     async def claim(self) -> int:
         return GENERATION
@@ -236,7 +245,7 @@ class PostgresStore:
         return await self._pool.write(postgres_owners.join, node, about)
 
     async def beat(self, owner: Owner) -> bool:
-        is_alive = await self._pool.write(postgres_owners.beat, owner)
+        is_alive = await self._vital.write(postgres_owners.beat, owner)
         if time.monotonic() >= self._partitions_due_s:
             await self._prepare_partitions()
         return is_alive
@@ -250,10 +259,10 @@ class PostgresStore:
             logger.warning("could not prepare the log's next partitions; the next hour tries again: %s", error)
 
     async def nodes(self) -> list[Node]:
-        return await self._pool.read(postgres_owners.nodes)
+        return await self._vital.read(postgres_owners.nodes)
 
     async def declare_dead(self, owner: Owner, heartbeat: int) -> bool:
-        return await self._pool.write(postgres_owners.declare_dead, owner, heartbeat)
+        return await self._vital.write(postgres_owners.declare_dead, owner, heartbeat)
 
     async def set_draining(self, node: str, draining: bool) -> bool:
         return await self._pool.write(postgres_owners.set_draining, node, draining)
@@ -270,8 +279,8 @@ class PostgresStore:
     async def due_sessions(self, until: str, limit: int) -> list[str]:
         return await self._pool.read(postgres_owners.due_sessions, until, limit)
 
-    async def abandoned(self, limit: int) -> list[str]:
-        return await self._pool.read(postgres_owners.abandoned, limit)
+    async def abandoned(self, limit: int, *, node: str | None = None, skip: int = 0) -> list[str]:
+        return await self._pool.read(postgres_owners.abandoned, limit, node, skip)
 
     async def former_nodes(self, session_id: str) -> list[str]:
         return await self._pool.read(postgres_owners.former_nodes, session_id)
@@ -341,7 +350,7 @@ class PostgresStore:
     # Operation
 
     async def epoch(self) -> int:
-        return await self._pool.read(postgres_upkeep.epoch)
+        return await self._vital.read(postgres_upkeep.epoch)
 
     async def time(self) -> float:
         return await self._pool.read(postgres_upkeep.time)

@@ -83,8 +83,12 @@ def settings(url: str) -> str:
     """The URL with what it does not say itself."""
     try:
         given = conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        raise StoreError(f"the database's URL can't be read: {str(error).strip()}") from error
+    except psycopg.ProgrammingError:
+        # Not in libpq's words, which repeat a part of it: that may be the password.
+        raise StoreError(
+            "the database's address can't be read. Write it as in postgresql://user:password@host/name, with %25 for "
+            "%, %40 for @ and %2F for / in the password"
+        ) from None
     said = {name: str(value) for name, value in given.items() if value is not None}
     return make_conninfo("", **{**DEFAULTS, **said})
 

@@ -20,9 +20,10 @@ AGAIN = frozenset({"40001", "40P01", LOCKED})
 FULL = frozenset({"53100"})
 DAMAGED = frozenset({"XX001", "XX002"})
 READ_ONLY = frozenset({"25006"})
-UNREACHABLE = frozenset({"53300", "57P01", "57P02", "57P03", "57P05", "25006", "08P01"})
-"""Too many connections, shutting down, crashed, starting up, idle too long, read-only, and what a pooler says when it
-has lost its server."""
+UNREACHABLE = frozenset({"53300", "57P01", "57P02", "57P03", "57P05", "25006"})
+"""Too many connections, shutting down, crashed, starting up, idle too long, read-only."""
+LOST_CLASS = "08"
+"""What a pooler says when it has lost its server begins so."""
 
 UNKNOWN = "the connection was lost at the commit; whether it was kept is not known"
 
@@ -35,7 +36,7 @@ def is_lost(error: BaseException) -> bool:
     """Whether the connection is of no use any more."""
     code = code_of(error)
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and (
-        not code or code in UNREACHABLE or code.startswith("08")
+        not code or code in UNREACHABLE or code.startswith(LOST_CLASS)
     )
 
 

@@ -29,7 +29,8 @@ _DUE = """
     WHERE due_at <= %s ORDER BY due_at, session_key LIMIT %s"""
 _ABANDONED = f"""
     SELECT session_id FROM sessions JOIN heads USING (session_key)
-    WHERE state IN ('processing', 'waiting') AND NOT {_IS_OWNED} ORDER BY session_key LIMIT %s"""  # noqa: S608  our own words
+    WHERE state IN ('processing', 'waiting') AND (NOT {_IS_OWNED} OR owner = %s)
+    ORDER BY session_key LIMIT %s OFFSET %s"""  # noqa: S608  our own words
 _FORMER = """
     SELECT node FROM former_owners
     WHERE session_key = (SELECT session_key FROM heads WHERE session_id = %s) ORDER BY node"""
@@ -81,8 +82,8 @@ async def due_sessions(connection: Connection, until: str, limit: int) -> list[s
     return [session_id for (session_id,) in await ask(connection, _DUE, until, limit)]
 
 
-async def abandoned(connection: Connection, limit: int) -> list[str]:
-    return [session_id for (session_id,) in await ask(connection, _ABANDONED, limit)]
+async def abandoned(connection: Connection, limit: int, node: str | None, skip: int) -> list[str]:
+    return [session_id for (session_id,) in await ask(connection, _ABANDONED, node, limit, skip)]
 
 
 async def former_nodes(connection: Connection, session_id: str) -> list[str]:

@@ -21,7 +21,7 @@ from psycopg import generators, pq, waiting
 from perdure.core.errors import StoreBusy, StoreError, StoreUnavailable
 from perdure.stores.base import Append, Kept
 from perdure.stores.postgres_connections import NOT_OPEN, Connection, Connector, is_cut
-from perdure.stores.postgres_errors import AGAIN, LOCKED, UNKNOWN, UNREACHABLE, code_of, told
+from perdure.stores.postgres_errors import AGAIN, LOCKED, LOST_CLASS, UNKNOWN, UNREACHABLE, code_of, told
 from perdure.stores.postgres_group import FORMATS, ONE_CALL, TYPES, Entry, Group, Launches
 
 logger = logging.getLogger(__name__)
@@ -255,7 +255,8 @@ class Lane:
             await self.close()
             raise UnknownOutcome(UNKNOWN)
         error = psycopg.errors.error_from_result(failed, encoding="utf-8")
-        if not code_of(error):
+        if not code_of(error) or code_of(error).startswith(LOST_CLASS):
+            # A pooler says this of a server that it has lost: that one may have committed.
             await self.close()
             raise UnknownOutcome(UNKNOWN) from error
         if code_of(error) in UNREACHABLE:

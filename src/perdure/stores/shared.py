@@ -59,9 +59,9 @@ class SharedStore(Store, Protocol):
         """Make another node the owner, whoever is now, if nothing was decided after `expect`. The token rises."""
         ...
 
-    async def abandoned(self, limit: int) -> list[str]:
-        """Sessions with a running turn (state `processing` or `waiting`) whose owner is dead or removed, or that have
-        no owner."""
+    async def abandoned(self, limit: int, *, node: str | None = None, skip: int = 0) -> list[str]:
+        """Sessions with a running turn (state `processing`) whose owner is dead or removed, or that have no owner; and
+        those of a node, which has to run them. Without the first `skip` ones."""
         ...
 
     async def former_nodes(self, session_id: str) -> list[str]:

@@ -4,12 +4,18 @@ Above: server.py, at the start. Below: documents of the shared store. On SQLite 
 (directory.py).
 """
 
+import asyncio
+import logging
 import secrets
 
 from perdure.runtime.data.directory import DataDirectory, DataError
 from perdure.stores.shared import SharedStore
 
+logger = logging.getLogger(__name__)
+
 CLUSTER = "cluster"
+BEAT_LOOK_S = 11.0
+"""Longer than two heartbeats of any node."""
 
 
 async def identity(store: SharedStore) -> str:
@@ -26,11 +32,20 @@ async def token(store: SharedStore, directory: DataDirectory, given: str | None)
     kept = (await store.document(CLUSTER, "token") or b"").decode()
     if given is None or given == kept:
         return directory.token(kept)
-    others = [node for node in await store.nodes() if not node.dead and node.node != directory.install_id()]
-    if others:
+    if await _are_others_alive(store, directory.install_id()):
         raise DataError(
             "The other nodes use another token. Start this node with the same one, or without --token and "
             "PERDURE_TOKEN: then it takes theirs from the database. To change it, stop all nodes first."
         )
     await store.put_document(CLUSTER, "token", given.encode())
     return directory.token(given)
+
+
+async def _are_others_alive(store: SharedStore, me: str) -> bool:
+    """A node that was stopped is not marked dead: its heartbeat says whether it runs."""
+    before = {node.node: node.heartbeat for node in await store.nodes() if not node.dead and node.node != me}
+    if not before:
+        return False
+    logger.info("another token is given: looking for %g s whether other nodes run", BEAT_LOOK_S)
+    await asyncio.sleep(BEAT_LOOK_S)
+    return any(before.get(node.node, node.heartbeat) != node.heartbeat for node in await store.nodes())

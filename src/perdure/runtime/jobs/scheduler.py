@@ -121,7 +121,7 @@ class Scheduler:
             self._swept_s = steady
             await self._sweep()
         broken: set[str] = set()
-        for row in await self._log.store.due_jobs(DUE_AT_ONCE):
+        for row in await self._log.store.due_jobs(DUE_AT_ONCE) if not self._log.is_draining() else ():
             if (row.start_at or 0) <= self._ledger.now_ms() and not await self._guarded(
                 row.job_id, self._claim(row.job_id)
             ):

@@ -102,7 +102,15 @@ class Feed:
 
     def _changed(self, _: str) -> None:
         if self.followers or self.consumers:
+            self._empty_looks = 0
             self._news.set()
+
+    def restart(self) -> None:
+        """Positions mean something else from now on: begin with what happens next."""
+        self._kept.clear()
+        self._kept_bytes = 0
+        self.position = self._kept_after = -1
+        self._news.set()
 
     def look(self) -> None:
         """There may be something new."""
@@ -141,6 +149,10 @@ class Feed:
             await self._refresh()
 
     async def _refresh(self) -> None:
+        if self.position < 0:
+            self.position = self._kept_after = await self.newest()
+            for consumer in self.consumers:
+                consumer.position = self.position
         if not (self.followers or self.consumers):
             # Nobody reads: whoever comes later reads the store.
             self._kept.clear()

@@ -103,6 +103,8 @@ class Journal:
         self._waiting = 0
         self._stale = False
         """An append failed in a way that does not say whether it was kept."""
+        self._is_distrusted = False
+        """Nothing of it is kept when it is read again."""
         self._tail = Tail()
         self.newest_frames: tuple[int, int, bytes | None] = NO_FRAMES
         """What `frames_after` answered last: after which position, up to which, and the frames. Most viewers are at the
@@ -450,7 +452,8 @@ class Journal:
         """Show what others have written, as it was read for many sessions at once; False if there is more."""
         async with self.alone():
             rows = [row for row in news.events if row.seq > self.last_seq]
-            is_plain = (news.head.decided_seq, news.head.token) == (self.decided_seq, self.token)
+            known = (self.decided_seq, self.token, self.owner)
+            is_plain = (news.head.decided_seq, news.head.token, news.head.owner) == known
             if self._stale or not is_plain or (rows and rows[0].first_seq != self.last_seq + 1):
                 await self._catch_up()
             else:
@@ -462,7 +465,7 @@ class Journal:
         if record is None:
             raise self.log.erased.missing(self.state.id)
         missed = record.last_seq - self.last_seq
-        if 0 <= missed <= CATCH_UP_EVENTS:
+        if 0 <= missed <= CATCH_UP_EVENTS and not self._is_distrusted:
             rows = [row async for batch in self._after(record.last_seq) for row in batch]
             events, state = [ev.decode(row.body) for row in rows], restored(self.state.id, record)
             self._stale = True
@@ -476,6 +479,7 @@ class Journal:
             fresh = await self.log.load(self.state.id)
             if fresh is None:
                 raise self.log.erased.missing(self.state.id)
+            self._is_distrusted = False
             self._replace_by(fresh)
         self._stale = False
 
@@ -513,7 +517,7 @@ class Journal:
 
     def distrust(self) -> None:
         """What is in memory may not be what is stored."""
-        self._stale = True
+        self._stale = self._is_distrusted = True
         self.drop_frames()
 
     def drop_frames(self) -> None:

@@ -64,7 +64,9 @@ class Log:
         """Whether this node may run a session that has no owner."""
         self.due_at: Callable[[st.Session], str | None] = lambda _: None
         """When a clock of this session fires if nobody does anything."""
-        self.on_epoch: Callable[[], None] = lambda: None
+        self._epoch_watchers: list[Callable[[], None]] = []
+        self.is_draining: Callable[[], bool] = lambda: False
+        """Whether a person wants this node to begin nothing new."""
         self.is_responsive: Callable[[str], bool] = lambda _: False
         """Whether another node has just shown that it lives."""
         self.name_of_node: Callable[[str], str] = str
@@ -128,6 +130,10 @@ class Log:
     def stored_frame(self, row: Stored) -> bytes:
         return self.frame(row.seq, row.type, ev.with_seq(row.seq, row.body, row.first_seq))
 
+    def watch_epoch(self, begin: Callable[[], None]) -> None:
+        """Call this when event ids begin a new epoch while the server runs."""
+        self._epoch_watchers.append(begin)
+
     def renew_epoch(self, epoch: int) -> None:
         """Numbers may have been given twice, as after a failover: nothing in memory is trusted, and whoever watches
         begins with a snapshot."""
@@ -138,7 +144,8 @@ class Log:
         for journal in list(self.journals.values()):
             journal.distrust()
             self.catch_up_soon(journal)
-        self.on_epoch()
+        for begin in self._epoch_watchers:
+            begin()
 
     # Wake-ups ----------------------------------------------------------------------------------------------------
 
@@ -243,7 +250,8 @@ class Log:
         for session_id, journal in followed.items():
             head = heads.get(session_id)
             # A journal that is being written checks continuity without our help.
-            is_behind = head is not None and (journal.is_stale or head.last_seq > journal.last_seq)
+            is_moved = head is not None and (head.token, head.owner) != (journal.token, journal.owner)
+            is_behind = head is not None and (journal.is_stale or is_moved or head.last_seq > journal.last_seq)
             if is_behind and not journal.is_writing:
                 await self._catch_up(journal)
             journal.wake_those_behind()
@@ -295,6 +303,11 @@ class Log:
             await self.recall_given()
         # Whatever it needs from its owner, it needs from this node now.
         self.changed(journal.state.id)
+
+    async def confirm(self, journal: Journal) -> None:
+        """Make sure that this node still owns the session, after all that it has sent to the store. Raises NotOwner."""
+        if self.node is None or await self.store.claim_session(journal.state.id, self.node, self.generation) is None:
+            raise NotOwner(f"session {journal.state.id} belongs to another node")
 
     async def open(self, session_id: str) -> Journal:
         """The session's journal, read from the store if it is not in memory."""

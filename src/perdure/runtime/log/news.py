@@ -67,7 +67,7 @@ class Newsreader:
         self._heads = Together(log, lambda asked: store.heads(list(asked)))
         self._documents = Together(log, lambda _: self._look_at_documents())
         self._watchers: dict[str, list[Reload]] = {}
-        self._marks: dict[str, int] | None = None
+        self._marks: dict[str, int] = {}
 
     # What others announce ------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Newsreader:
         if head is None:
             self._log.learn_erased(session_id)
             raise Refused("not_found", f"There is no session {session_id}.")
-        if (head.last_seq, head.token) != (journal.last_seq, journal.token):
+        if (head.last_seq, head.token, head.owner) != (journal.last_seq, journal.token, journal.owner):
             await journal.catch_up()
 
     # Documents -----------------------------------------------------------------------------------------------------
@@ -121,9 +121,7 @@ class Newsreader:
 
     async def _look_at_documents(self) -> None:
         marks = await self._store.document_marks()
-        before, self._marks = self._marks, marks
-        if before is None:
-            return
+        before, self._marks = self._marks or {}, marks
         try:
             for kind, reloads in self._watchers.items():
                 if marks.get(kind) != before.get(kind):

@@ -75,6 +75,8 @@ class Clocks:
         self._watches: dict[str, _Watches] = {}
         self._due: dict[str, list[Timer]] = {}
         """Idle sessions, and what will happen to them."""
+        self._fruitless: set[str] = set()
+        """Sessions that were due and led to nothing; forgotten once a minute."""
         self.are_stopped: Callable[[], bool] = lambda: False
         """Whether keepers have paused all agents: then no time passes for them."""
         if log.shared is not None:
@@ -140,14 +142,20 @@ class Clocks:
         if self._ticks % FORGET_TICKS == 0:
             self._ages.keep({*(state.id for state in self._runners.states()), *self._due})
             self._watches = {key: watches for key, watches in self._watches.items() if key in self._runners}
+            self._fruitless.clear()
         self._log.evict(EVICT_AFTER_S)
 
     async def _look_in_store(self, now: float) -> None:
         """Sessions that are due although no node has acted: the one that knew of them is gone, or has forgotten them.
         Of several nodes that act at once, the store lets one decide."""
-        for session_id in await self._log.store.due_sessions(stamp(now - DUE_GRACE_S), DUE_AT_ONCE):
-            if session_id not in self._runners:
-                await self._guarded(self._at_last(session_id))
+        limit = DUE_AT_ONCE + len(self._fruitless)
+        for session_id in await self._log.store.due_sessions(stamp(now - DUE_GRACE_S), limit):
+            if session_id in self._runners or session_id in self._fruitless:
+                continue
+            await self._guarded(self._at_last(session_id))
+            if (journal := self._log.journals.get(session_id)) is not None and journal.state.phase == "idle":
+                # Its limits have changed since it was stored. Others must not wait behind it.
+                self._fruitless.add(session_id)
 
     def _limits(self, state: Session) -> Limits:
         return self._facts.limits(state.project, state.limits)

@@ -124,6 +124,9 @@ class Mending:
         runner, attachment = self._runner, self._runner.attachment
         if attachment is None:
             return
+        if runner.log.shared is not None:
+            # A step whose answer was lost may still wait to be committed: this one queues behind it.
+            await runner.log.confirm(runner.journal)
         rows = await runner.log.store.launches(attachment.launch_id)
         row = next((row for row in rows if row.session_id == attachment.session_id), None)
         if attachment.launch is not None:

@@ -62,6 +62,7 @@ class Node:
         self._seen: dict[str, tuple[int, int, float]] = {}
         """By node: incarnation, heartbeat, and since when these are unchanged."""
         self._read_s: float | None = None
+        self._format = 0
         self.beat_s = HEARTBEAT_S
         log.name_of_node = self.name_of
         if log.shared is not None:
@@ -151,6 +152,9 @@ class Node:
                 logger.warning("could not record the heartbeat; trying again: %s", error)
             except OSError as error:
                 logger.error("could not renew the lease %s, so agents may pause: %s", self._lease_file, error)
+            except Exception:
+                # Without a heartbeat it would never learn that it is dead.
+                logger.exception("the heartbeat failed; trying again")
 
     def _renew(self, began_s: float) -> None:
         """After a heartbeat that was stored. The lease counts from before it: nobody takes over sooner than
@@ -176,6 +180,7 @@ class Node:
         has_gap = self._read_s is None or now - self._read_s > GAP_BEATS * self.beat_s
         self._read_s = now
         self._names = {node.node: _name(node) for node in nodes}
+        await self._follow_versions(nodes)
         dead = False
         for node in nodes:
             if node.node == self._node_id:
@@ -184,7 +189,7 @@ class Node:
             seen = self._seen.get(node.node)
             if has_gap or seen is None or seen[:2] != (node.incarnation, node.heartbeat):
                 self._seen[node.node] = (node.incarnation, node.heartbeat, now)
-            elif self.takes_over and not node.dead and began_s - seen[2] >= self._settings.takeover_after_s:
+            elif not node.dead and began_s - seen[2] >= self._limit_s(node):
                 dead |= await self._declare_dead(node)
         living = {node.node for node in nodes if not node.dead} - {self._node_id}
         has_died = bool(self._log.living - living)
@@ -194,18 +199,37 @@ class Node:
         elif has_died:
             self.on_death()
 
+    def _limit_s(self, node: base.Node) -> float:
+        """How long a node must be silent: its own settings say when its agents have paused, and whether they do."""
+        about = _about(node)
+        if not self.takes_over or about.get("workdirs") != "shared":
+            return float("inf")
+        theirs = about.get("takeover_after_s")
+        return max(self._settings.takeover_after_s, theirs if isinstance(theirs, int | float) else 0.0)
+
+    async def _follow_versions(self, nodes: list[base.Node]) -> None:
+        """When the last node of an older version is gone, the second step of its migrations may run."""
+        lives = [_about(node) for node in nodes if not node.dead]
+        formats = [written for about in lives if isinstance(written := about.get("format"), int)]
+        if self._log.shared is not None and formats and min(formats) != self._format:
+            await self._log.shared.finish_rollout(min(formats))
+            self._format = min(formats)
+
     async def _declare_dead(self, node: base.Node) -> bool:
         assert self._log.shared is not None
         declared = await self._log.shared.declare_dead(Owner(node.node, node.incarnation), node.heartbeat)
         if declared:
-            limit_s = self._settings.takeover_after_s
+            limit_s = self._limit_s(node)
             logger.warning("node %s has shown no sign of life for %g s; taking over", _name(node), limit_s)
         return declared
 
 
-def _name(node: base.Node) -> str:
+def _about(node: base.Node) -> dict[str, Any]:
     try:
-        about = msgspec.json.decode(node.about, type=dict[str, Any])
+        return msgspec.json.decode(node.about, type=dict[str, Any])
     except UNREADABLE:
-        about = {}
-    return str(about.get("name") or node.node)
+        return {}
+
+
+def _name(node: base.Node) -> str:
+    return str(_about(node).get("name") or node.node)

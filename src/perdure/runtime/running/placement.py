@@ -37,6 +37,9 @@ NODE_LABEL = "node:"
 """A session's label that names a label of the node that must run it."""
 STORE_LOOK_S = 0.02
 """How soon after the last look others' wake-ups lead to the next one."""
+DRAINING = WaitsFor("owner", "Waiting: this session's node is draining.")
+HAND_OVER_S = 15.0
+"""How long an idle agent may take to end before another node gets its session; then that waits for the next look."""
 PROJECT_LOOK_S = 0.25
 """How often to ask whether a project that was full has a slot again."""
 SLOT_HOLD_S = 60.0
@@ -106,7 +109,8 @@ class Placement:
         """Sessions that this node has let go of: it may take them back at once."""
         self._full_until: dict[str, float] = {}
         """Projects whose slots were all taken, on whichever node: not asked again before this time."""
-        self.is_draining: Callable[[], bool] = lambda: False
+        self.on_poll: Callable[[], None] = lambda: None
+        """Called now and then: others may have left something to this node."""
         self.adopt: Callable[[Journal], Awaitable[None]] = _nothing
         """Makes a session that this node has taken over fit to go on here."""
         self._task: asyncio.Task[None] | None = None
@@ -137,6 +141,9 @@ class Placement:
         if journal.is_ours and journal.has_foreign_agent:
             await self.adopt(journal)
         state = journal.state
+        if state.phase == "idle" and self._log.is_draining() and (journal.is_ours or not self._log.living):
+            # It begins when the node is resumed, or elsewhere, if another node can run it.
+            return await self._commands.record(journal, command, receipt=receipt, waits_for=DRAINING)
         if state.phase != "idle" or not self._facts.has_slots:
             return await self._commands.record(journal, command, receipt=receipt)
         if not journal.is_ours and not self._log.may_claim(journal.owner, state):
@@ -168,6 +175,8 @@ class Placement:
             self._waiting.setdefault(session_id, None)
         else:
             self._waiting.pop(session_id, None)
+            self._since.pop(session_id, None)
+            self._released.discard(session_id)
         self._has_ended = self._has_ended or journal is None or journal.state.phase == "ended"
         if self._waiting or self._looks_in_store:
             self._look.set()
@@ -181,8 +190,11 @@ class Placement:
             self._look.clear()
             if self._looks_in_store:
                 await asyncio.sleep(max(0.0, self._looked_s + STORE_LOOK_S - self._log.steady()))
-            if self._looks_in_store or self._log.steady() >= poll_at:
+            is_due = self._log.steady() >= poll_at
+            if self._looks_in_store or is_due:
                 await self._poll()
+            if is_due:
+                await self._look_after_others()
                 poll_at = self._log.steady() + self._log.poll_s()
             await self._begin_waiting()
 
@@ -216,10 +228,18 @@ class Placement:
             for session_id in await self._log.store.waiting(node):
                 self._waiting.setdefault(session_id, None)
             self._has_ended = True
-            if self._log.shared is not None:
-                await self._say_who_is_waited_for()
         except StoreError as error:
             logger.warning("could not look for accepted messages; trying again: %s", error)
+
+    async def _look_after_others(self) -> None:
+        """What no wake-up tells: turns that nobody runs, and messages whose node has fallen silent."""
+        if self._log.shared is None:
+            return
+        self.on_poll()
+        try:
+            await self._say_who_is_waited_for()
+        except StoreError as error:
+            logger.warning("could not look for messages that wait for a silent node; trying again: %s", error)
 
     async def _say_who_is_waited_for(self) -> None:
         """Of messages that should have begun in a moment on another node, which has fallen silent."""
@@ -270,8 +290,8 @@ class Placement:
         self._released.discard(journal.state.id)
         if journal.has_foreign_agent:
             await self.adopt(journal)
-        if self.is_draining():
-            await self._let_others_run(journal)
+        if self._log.is_draining():
+            await self._hand_over(journal)
             return False
         return journal.state.phase == "accepted"
 
@@ -279,7 +299,7 @@ class Placement:
 
     def may_run(self, state: Session) -> bool:
         """Whether this node may run a session that has no owner: it has its directory, its agent and its labels."""
-        if self.is_draining():
+        if self._log.is_draining():
             return False
         if self._log.shared is None:
             return True
@@ -307,6 +327,17 @@ class Placement:
             asyncio.get_running_loop().call_later(patience_s, self.look)
             return False
         return True
+
+    async def _hand_over(self, journal: Journal) -> None:
+        """This node drains: end the session's idle agent, and let another node have it."""
+        if self._facts.settings.workdirs == "shared" and can_be_suspended(journal.state):
+            await self._commands.suspend(journal, "draining")
+            try:
+                async with asyncio.timeout(HAND_OVER_S):
+                    await self._runners.wait_gone(journal.state.id)
+            except TimeoutError:
+                return
+        await self._let_others_run(journal)
 
     async def _let_others_run(self, journal: Journal) -> bool:
         """Leave the session without an owner, where others could run it and nothing of it runs here."""

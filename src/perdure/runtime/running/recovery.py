@@ -80,6 +80,7 @@ class Recovery:
             return
         shared: Shared | None = None
         taken: list[tuple[Journal, Attachment, Checkpoint]] = []
+        is_of_others = False
         for row in rows:
             if not self._is_ours(launch_id):
                 await self._lose(row)
@@ -97,8 +98,8 @@ class Recovery:
                     shared.join(attachment)
                 taken.append((journal, attachment, row))
             except NotOwner:
-                logger.warning("launch %s serves a session of another node; it is ended", launch_id)
-                await processes.end_marked([launch_id], SWEEP_GRACE_S)
+                is_of_others = True
+                logger.warning("launch %s serves a session of another node", launch_id)
             except Exception as error:  # noqa: BLE001  one that can't be read must not keep the others from going on
                 await self._give_up(row, error, alone=not taken and row is rows[-1])
         if shared is not None:
@@ -106,6 +107,9 @@ class Recovery:
             shared.introduced()
             if not taken:
                 self._launcher.sharing.end(shared)
+        if is_of_others and not taken:
+            # Nobody here may go on with it.
+            await processes.end_marked([launch_id], SWEEP_GRACE_S)
         for journal, attachment, row in taken:
             try:
                 await self._go_on(journal, attachment)
@@ -235,8 +239,11 @@ class Recovery:
         """Claim the sessions in which a turn of a dead node ran. That turn fails with what it has said; what was queued
         behind it goes on here."""
         assert self._log.shared is not None
-        while await self._claim_abandoned(await self._log.shared.abandoned(ABANDONED_AT_ONCE)):
-            pass
+        skip: int | None = 0
+        while skip is not None:
+            found = await self._log.shared.abandoned(ABANDONED_AT_ONCE, node=self._launcher.node_id, skip=skip)
+            left = await self._claim_abandoned(found)
+            skip = skip + left if len(found) == ABANDONED_AT_ONCE else None
         # `ensure` has found these, now or earlier: a step may have failed after the claim.
         while self._foreign:
             session_id, journal = next(iter(self._foreign.items()))
@@ -245,20 +252,20 @@ class Recovery:
             if not journal.has_foreign_agent:
                 self._runners.ensure(journal)
 
-    async def _claim_abandoned(self, found: list[str]) -> bool:
-        """Whether there may be more of them."""
-        claimed = 0
+    async def _claim_abandoned(self, found: list[str]) -> int:
+        """How many of these will be found again: they run here, or not at all."""
+        left = len(found)
         for session_id in found:
-            journal = await self._log.readable(session_id)
+            journal = await self._log.readable(session_id) if session_id not in self._runners else None
             if journal is None or not self._log.may_claim(journal.owner, journal.state):
                 continue
             try:
                 await self._log.claim(journal)
             except NotOwner:
+                left -= 1
                 continue
-            claimed += 1
             self._runners.ensure(journal)
-        return claimed > 0 and len(found) == ABANDONED_AT_ONCE
+        return left
 
     async def adopt(self, journal: Journal) -> None:
         """Go on without an agent that is on another node. A turn that runs in it fails with what it has said."""

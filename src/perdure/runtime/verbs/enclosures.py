@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from perdure.core.errors import Refused
+from perdure.core.errors import Refused, StoreError
 from perdure.runtime.data.filesystem import make_private
 from perdure.stores.shared import SharedStore
 
@@ -48,9 +48,18 @@ class Enclosures:
         try:
             await self.upload(session_id, kept)
         except BaseException:
-            self.take_back(session_id, kept)
+            await self.withdraw(session_id, kept)
             raise
         return kept
+
+    async def withdraw(self, session_id: str, kept: Given) -> None:
+        """The message was not taken after all."""
+        self.take_back(session_id, kept)
+        for attachment in kept if self._store is not None else ():
+            path = self._own(session_id, attachment.get("file"))
+            if path is not None and self._store is not None:
+                with contextlib.suppress(StoreError):
+                    await self._store.drop_file(session_id, path.name)
 
     async def upload(self, session_id: str, kept: Sequence[dict[str, Any]]) -> None:
         """Let other nodes have what was written here."""
@@ -113,7 +122,7 @@ class Enclosures:
         return {"name": name, "mime_type": mime_type, "size": len(data), "path": str(folder / file), "file": file}
 
     def take_back(self, session_id: str, kept: Given) -> None:
-        """The message was not taken after all."""
+        """Remove the files here."""
         for attachment in kept:
             if (path := self._own(session_id, attachment.get("file"))) is not None:
                 with contextlib.suppress(OSError):

@@ -43,7 +43,7 @@ QUIET_MOST_S = 600.0
 """How long the part that holds up commits waits for a moment at which no turn runs."""
 QUIET_LOOK_S = 0.5
 LOOK_S = 0.02
-ELSEWHERE_LOOK_S = 0.05
+ELSEWHERE_LOOK_S = 0.2
 RETRY_S = 20.0
 SCRUB_RETRY_S = 300.0
 """After a failure, which may last: a disk without room, a damaged file."""
@@ -133,13 +133,14 @@ class Eraser:
         return f"tombstone.{node}"
 
     async def _put_tombstones(self, session_id: str, note: Note) -> None:
-        for node in note.nodes:
+        for node in set(note.nodes) - {self._launcher.node_id}:
             await self._store.put_document(self._tombstones(node), session_id, msgspec.json.encode(note))
             self._log.announce_documents(self._tombstones(node))
 
     async def _nodes(self, session_id: str) -> list[str]:
         former = await self._log.shared.former_nodes(session_id) if self._log.shared is not None else []
-        return sorted({*former, *self._log.living} - {self._launcher.node_id})
+        # Also this one: another may have to complete it.
+        return sorted({*former, *self._log.living, self._launcher.node_id}) if self._log.shared is not None else []
 
     async def _wait_for_owner(self, session_id: str) -> None:
         """Another node runs its agent: it sees that the session has ended, and ends it."""
@@ -161,7 +162,9 @@ class Eraser:
 
     async def check_free(self, session_id: str) -> None:
         """Refuse an id while its last session is not wholly erased: what is left to do would erase the new one too."""
-        if session_id in self._log.erased.under_way or session_id in await self._store.documents(ERASING):
+        tombstones = [self._tombstones(node) for node in self._log.living]
+        is_left = any([await self._store.document(kind, session_id) is not None for kind in tombstones])
+        if is_left or session_id in self._log.erased.under_way or session_id in await self._store.documents(ERASING):
             raise Refused(
                 "unavailable",
                 f"Session {session_id} is being erased. Try again in a moment.",

@@ -114,7 +114,7 @@ class Imports:
             await sessions.log.create(decision)
         except Exception as error:
             # Not if it is cancelled: then the commit goes on without us.
-            sessions.enclosures.take_back(given.id, tuple(kept))
+            await sessions.enclosures.withdraw(given.id, tuple(kept))
             if made:
                 sessions.workspaces.take_back(given.id)
             if isinstance(error, StoreFull):

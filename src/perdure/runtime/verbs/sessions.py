@@ -68,6 +68,7 @@ __all__ = [
 
 MAX_TITLE_CHARS = 500
 WAITS_FOR_ROOM = "The disk is full, or nearly so. The agent waits, and goes on when there is room."
+ELSEWHERE = "Waiting for a node that can run this session."
 DISK_IS_FULL = "The disk is full. Make room and try again; nothing was kept."
 
 
@@ -182,6 +183,8 @@ class Sessions:
         decision = create(command, self.facts.world(_unborn(command)))
         if message is None:
             return (await self.log.create(decision))[0], {}
+        if waits_for is None and self.log.node is not None and not self.log.may_claim(None, decision.state):
+            waits_for = st.WaitsFor("owner", ELSEWHERE)
         message_id = message.message_id or new_id("m")
         slip = Slip(message, message_id)
         async with self._enclosed(command.session_id, message) as enclosed:
@@ -214,7 +217,7 @@ class Sessions:
             yield msgspec.structs.replace(message, attachments=kept)
         except Exception:
             # Not if the caller is gone: the message may be taken without it.
-            enclosures.take_back(session_id, kept)
+            await enclosures.withdraw(session_id, kept)
             raise
 
     def place(self, given: str | None, workdir: str | None, agent: str | None) -> tuple[str | None, str | None, str]:
@@ -358,7 +361,7 @@ class Sessions:
         waiting = [queued for queued in journal.state.queue if queued.message_id == message_id]
         await self.do(session_id, cmd.UnqueueMessage(message_id))
         for queued in waiting:
-            self.enclosures.take_back(session_id, tuple(queued.attachments))
+            await self.enclosures.withdraw(session_id, tuple(queued.attachments))
 
     # Ending --------------------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class Hub:
         self.viewers: set[Viewer] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
         self._beating: asyncio.Task[None] | None = None
-        log.on_epoch = self.start_over
+        log.watch_epoch(self.start_over)
         self.is_signed_in: Callable[[str], bool] = lambda _: True
         """Whether a sign-in still holds: it may end while a request by it is on its way to becoming a viewer."""
 

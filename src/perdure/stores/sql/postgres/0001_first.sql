@@ -6,6 +6,7 @@ CREATE TABLE meta (
     epoch bigint NOT NULL DEFAULT 0,
     system_identifier bigint,
     timeline bigint,
+    place bigint,
     format_version integer NOT NULL DEFAULT 0
 );
 INSERT INTO meta DEFAULT VALUES;

@@ -242,13 +242,15 @@ BEGIN
     RETURN QUERY SELECT * FROM perdure_slot_takers_v1(of_project, id);
 END $$;
 
--- The epoch of event ids. It rises if this is another cluster or another timeline than the one that was written down.
+-- The epoch of event ids. It rises if this is another cluster or timeline than the one that was written down, or if the
+-- tables were restored from a dump.
 -- On another cluster transactions are counted anew: what is there comes before all that will be.
 CREATE FUNCTION perdure_epoch_v1() RETURNS bigint LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
 DECLARE
     known meta;
     system bigint;
     line bigint;
+    here bigint := 'meta'::regclass::oid::bigint;  -- a restore makes the table again
 BEGIN
     line := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint;
     BEGIN
@@ -257,17 +259,17 @@ BEGIN
         system := NULL;  -- then only the timeline tells
     END;
     SELECT * INTO known FROM meta;
-    IF known.timeline = line AND (system IS NULL OR known.system_identifier = system) THEN
+    IF known.timeline = line AND known.place = here AND (system IS NULL OR known.system_identifier = system) THEN
         RETURN known.epoch;
     END IF;
     SELECT * INTO known FROM meta FOR UPDATE;
     IF system IS NOT NULL AND known.system_identifier <> system THEN
         UPDATE changes SET xid = '3' WHERE xid <> '3';
         UPDATE meta SET epoch = epoch + 1;
-    ELSIF known.timeline <> line THEN
+    ELSIF known.timeline <> line OR known.place <> here THEN
         UPDATE meta SET epoch = epoch + 1;
     END IF;
-    UPDATE meta SET system_identifier = coalesce(system, system_identifier), timeline = line
+    UPDATE meta SET system_identifier = coalesce(system, system_identifier), timeline = line, place = here
     RETURNING epoch INTO known.epoch;
     RETURN known.epoch;
 END $$;
