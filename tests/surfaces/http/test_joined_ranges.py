@@ -88,6 +88,7 @@ def test_the_log_is_read_in_pieces_without_a_gap(server: LocalServer, joined: En
     assert [json.loads(line) for line in answer.text.split("\n") if line] == server.log(joined.id, after=offset)[:limit]
 
 
+@pytest.mark.one_server
 def test_a_viewer_that_missed_more_than_the_limit_gets_a_snapshot(server: LocalServer, joined: Ended) -> None:
     server.let_go(joined.id)
     limit, server.server.hub.replay_limit = server.server.hub.replay_limit, 10

@@ -148,7 +148,12 @@ def test_tickets_are_few_and_short_lived(make_server: Callable[..., LocalServer]
     server.ask(lambda: setattr(access, "_clock", lambda: now + TICKET_LIFETIME_S))
     with server.client() as stranger:
         assert stranger.get("/api/sessions", params={"ticket": old}).status_code == 401
-    server.ask(lambda: [access.new_ticket("/api/sessions", None) for _ in range(TICKETS_AT_ONCE)])
+
+    async def fill() -> None:
+        for _ in range(TICKETS_AT_ONCE):
+            await access.new_ticket("/api/sessions", None)
+
+    server.run(fill())
     assert is_problem(server.http.post("/api/tickets", json={"path": "/api/sessions"}), 429, "rate_limited")
 
 

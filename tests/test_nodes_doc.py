@@ -22,7 +22,7 @@ from tests.surfaces.http.local import LocalStream
 
 pytestmark = [pytest.mark.needs("postgresql", "nginx"), pytest.mark.full]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "nodes.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "nodes.md"
 PORTS = ("7433", "7434", "7400")
 PASSWORD = "choose-one"
 
