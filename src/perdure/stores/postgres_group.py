@@ -17,6 +17,7 @@ import msgspec
 
 from perdure.core.errors import Conflict, NotOwner, StoreError
 from perdure.stores.base import Append, Checkpoint, Draft, Kept, Listed, Owner, Phrase
+from perdure.stores.launch_rows import only_offset_differs
 from perdure.stores.postgres_connections import clean
 
 LAUNCHES_MAX = 10_000
@@ -73,19 +74,6 @@ class Launches:
 
     def forget(self, session_id: str) -> None:
         self._known.pop(session_id, None)
-
-
-def only_offset_differs(one: Checkpoint, other: Checkpoint) -> bool:
-    return (
-        one.driver_state == other.driver_state
-        and one.launch_id == other.launch_id
-        and one.performed_seq == other.performed_seq
-        and one.input_total == other.input_total
-        and one.pending_input == other.pending_input
-        and one.phase == other.phase
-        and one.agent == other.agent
-        and one.driver == other.driver
-    )
 
 
 class Entry:

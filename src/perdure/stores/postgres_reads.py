@@ -5,12 +5,10 @@ sees one state of the database; an answer made of several statements says so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from perdure.core.compaction import part_of_run
-from perdure.core.errors import UNREADABLE
 from perdure.stores.base import (
     Checkpoint,
     Head,
@@ -23,6 +21,7 @@ from perdure.stores.base import (
     Stored,
     TurnRow,
 )
+from perdure.stores.launch_rows import checkpoint_of
 from perdure.stores.postgres_connections import Connection, Row, ask
 from perdure.stores.shared import News
 
@@ -93,7 +92,6 @@ _HEADS = """
     SELECT session_id, last_seq, decided_seq, owner, incarnation, fencing_token FROM heads
     WHERE session_id = ANY (%s::text[])"""
 
-_unpack_lines = msgspec.msgpack.Decoder(list[bytes]).decode
 _decode_cuts = msgspec.json.Decoder(list[int]).decode
 
 
@@ -240,18 +238,7 @@ async def launches(connection: Connection, launch_id: str | None, node: str | No
         rows = await ask(connection, _LAUNCHES.format("WHERE starts_with(launch_id, %s)"), f"{node}-")
     else:
         rows = await ask(connection, _LAUNCHES.format(""))
-    return [_checkpoint(row) for row in rows]
-
-
-def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
-    """A row that can't be read is returned with its damage, so that the others are not lost with it."""
-    *columns, lines, state = row
-    try:
-        values = (*columns, _unpack_lines(lines), state)
-        return msgspec.convert(dict(zip(Checkpoint.__struct_fields__, values, strict=False)), Checkpoint)
-    except UNREADABLE as error:
-        launch_id, session_id, agent = (str(each) for each in columns[:3])
-        return Checkpoint(launch_id, session_id, agent, "", "live", 0, 0, 0, [], b"", damage=str(error))
+    return [checkpoint_of(row) for row in rows]
 
 
 async def given_twice(connection: Connection) -> set[tuple[str, str]]:

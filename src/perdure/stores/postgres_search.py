@@ -4,18 +4,13 @@ Above: PostgresStore. Below: PostgreSQL's tsvector, with words that were folded 
 extension and no language is needed. A search is a filter, not an order: lists are always newest activity first.
 """
 
-import base64
-import binascii
 import re
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-
-from perdure.core.errors import Refused
 from perdure.stores.base import Found, Page, Query
+from perdure.stores.list_cursors import ListCursor, read_cursor, write_cursor
 from perdure.stores.postgres_connections import Connection, ask, clean
 from perdure.stores.postgres_group import fold
-from perdure.stores.postgres_reads import NUMBER_MAX
 
 PAGE_MAX = 1_000
 """Sessions of one page, however many are asked for."""
@@ -41,11 +36,6 @@ _BEST = f"""
 _WORD = re.compile(r"[^\W_]+")
 
 
-class _Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    last_active_at: str
-    session_key: Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-
-
 async def list_sessions(connection: Connection, query: Query) -> Page:
     """In two statements, if there are snippets to show."""
     conditions: list[str] = []
@@ -66,7 +56,7 @@ async def list_sessions(connection: Connection, query: Query) -> Page:
         conditions.append(_IS_HIT)
         parameters.append(match_expression(words))
     if query.cursor is not None:
-        cursor = _read_cursor(query.cursor)
+        cursor = read_cursor(query.cursor)
         conditions.append("(last_active_at, sessions.session_key) < (%s, %s)")
         parameters.extend((cursor.last_active_at, cursor.session_key))
     limit = min(max(1, query.limit), PAGE_MAX)
@@ -84,7 +74,7 @@ async def list_sessions(connection: Connection, query: Query) -> Page:
     for key, session_id, public, _, last_seq, owner in rows:
         snippet, turn = snippets.get(key, (None, None))
         found.append(Found(session_id, public, snippet, turn, last_seq, owner))
-    return Page(found, _write_cursor(_Cursor(rows[-1][3], rows[-1][0])) if more else None)
+    return Page(found, write_cursor(ListCursor(rows[-1][3], rows[-1][0])) if more else None)
 
 
 def asked_words(text: str) -> list[list[str]]:
@@ -133,17 +123,3 @@ def snippet_of(text: str, words: list[list[str]]) -> str:
     rest = text[end:]
     made.append("..." if _WORD.search(rest) else rest)
     return "".join(made)
-
-
-def _write_cursor(cursor: _Cursor) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
-
-
-def _read_cursor(text: str) -> _Cursor:
-    try:
-        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        return msgspec.json.decode(packed, type=_Cursor)
-    except (binascii.Error, ValueError, msgspec.MsgspecError):
-        raise Refused(
-            "invalid", "This cursor is not one that was given out. Leave it out to begin with the first page."
-        ) from None

@@ -161,7 +161,7 @@ class Writer:
     async def _send(self, lane: "Lane", pairs: list[tuple[Entry, Batch]]) -> None:
         try:
             await self._keep(lane, [entry for entry, _ in pairs])
-        except Exception as error:  # noqa: BLE001  whoever waits is told, and the writer lives on
+        except Exception as error:  # noqa: BLE001  pass it to the caller; keep the writer running
             for entry, _ in pairs:
                 entry.outcome = entry.outcome or error
         for entry, batch in pairs:
@@ -188,7 +188,7 @@ class Writer:
                 for entry in entries:
                     group.add(entry)
                 parameters = group.parameters()
-            except Exception:  # noqa: BLE001  each step finds its own cause, and its caller is told
+            except Exception:  # noqa: BLE001  retry alone, so that each caller gets its own error
                 break
             try:
                 again = group.take(await lane.call(parameters))
@@ -219,7 +219,7 @@ class Writer:
             except (StoreUnavailable, UnknownOutcome) as error:
                 _fail([each for each in entries if each.outcome is None], error)
                 return
-            except Exception as error:  # noqa: BLE001  the caller is told, the writer lives on
+            except Exception as error:  # noqa: BLE001  pass it to the caller; keep the writer running
                 entry.outcome = told(error)
 
 

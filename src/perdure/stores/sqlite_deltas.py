@@ -10,7 +10,8 @@ from functools import cache
 from itertools import chain
 
 from perdure.stores.base import Append, Kept
-from perdure.stores.sqlite_group import EVENTS, CachedHead, Known, Row, only_offset_differs
+from perdure.stores.launch_rows import only_offset_differs
+from perdure.stores.sqlite_group import EVENTS, CachedHead, Known, Row
 
 ALONE_ROWS = 8
 """As many can be one statement that needs no transaction around it."""

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from perdure.core.errors import Conflict, Fenced, NotOwner, StoreDamaged, StoreError
 from perdure.stores.base import Append, Checkpoint, Draft, Given, Kept, Listed, Owner, Phrase, Receipt
+from perdure.stores.launch_rows import only_offset_differs
 from perdure.stores.sqlite_owners import (
     DECIDED_SEQ,
     LAST_SEQ,
@@ -404,19 +405,6 @@ class Group:
         elif (other := head.launch).launch_id != launch_id:
             row = _launch_row(head.key, other, head.launch_offset, head.last_seq)
             self._launches[other.launch_id, head.key] = row
-
-
-def only_offset_differs(one: Checkpoint, other: Checkpoint) -> bool:
-    return (
-        one.driver_state == other.driver_state
-        and one.launch_id == other.launch_id
-        and one.performed_seq == other.performed_seq
-        and one.input_total == other.input_total
-        and one.pending_input == other.pending_input
-        and one.phase == other.phase
-        and one.agent == other.agent
-        and one.driver == other.driver
-    )
 
 
 def _launch_row(key: int, checkpoint: Checkpoint, offset: int, written_seq: int) -> Row:

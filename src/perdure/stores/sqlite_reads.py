@@ -6,12 +6,10 @@ see the last commit and never wait for the writer.
 
 import sqlite3
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
 from perdure.core.compaction import part_of_run
-from perdure.core.errors import UNREADABLE
 from perdure.stores.base import (
     MAX_COUNT,
     Checkpoint,
@@ -23,6 +21,7 @@ from perdure.stores.base import (
     Stored,
     TurnRow,
 )
+from perdure.stores.launch_rows import checkpoint_of
 from perdure.stores.sqlite_owners import DECIDED_SEQ, LAST_SEQ, OWNERSHIP, count, ownership
 
 _LOAD = f"""
@@ -90,7 +89,6 @@ _NEWEST = """
 NUMBER_MAX = 2**63 - 1
 """People may ask for any position; SQLite's integers end here."""
 
-_unpack_lines = msgspec.msgpack.Decoder(list[bytes]).decode
 _decode_cuts = msgspec.json.Decoder(list[int]).decode
 
 
@@ -226,18 +224,7 @@ def launches(connection: sqlite3.Connection, launch_id: str | None, node: str | 
     given = {condition: value for condition, value in conditions.items() if value is not None}
     assert len(given) <= 1, "a launch or a node"
     where = f" WHERE {next(iter(given))}" if given else ""
-    return [_checkpoint(row) for row in connection.execute(_LAUNCHES.format(where), tuple(given.values())).fetchall()]
-
-
-def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
-    """A row that can't be read is returned with its damage, so that the others are not lost with it."""
-    *columns, lines, state = row
-    try:
-        values = (*columns, _unpack_lines(lines), state)
-        return msgspec.convert(dict(zip(Checkpoint.__struct_fields__, values, strict=False)), Checkpoint)
-    except UNREADABLE as error:
-        launch_id, session_id, agent = (str(each) for each in columns[:3])
-        return Checkpoint(launch_id, session_id, agent, "", "live", 0, 0, 0, [], b"", damage=str(error))
+    return [checkpoint_of(row) for row in connection.execute(_LAUNCHES.format(where), tuple(given.values())).fetchall()]
 
 
 def given_twice(connection: sqlite3.Connection) -> set[tuple[str, str]]:

@@ -4,17 +4,14 @@ Above: SqliteStore calls it in a reader thread. Below: SQLite and its FTS5. A se
 are always newest activity first, so that paging is the same with and without one.
 """
 
-import base64
-import binascii
 import sqlite3
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
-from perdure.core.errors import Refused
 from perdure.stores.base import Found, Page, Query
+from perdure.stores.list_cursors import ListCursor, read_cursor, write_cursor
 from perdure.stores.sqlite_errors import code_of
-from perdure.stores.sqlite_reads import NUMBER_MAX
 
 PAGE_MAX = 1_000
 """Sessions of one page, however many are asked for."""
@@ -49,11 +46,6 @@ _OWNERS = """
         AND owner IS NOT NULL"""
 
 
-class _Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    last_active_at: str
-    session_key: Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-
-
 def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
     conditions: list[str] = []
     parameters: list[Any] = []
@@ -73,7 +65,7 @@ def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
         conditions.append(_IS_HIT)
         parameters.append(match)
     if query.cursor is not None:
-        cursor = _read_cursor(query.cursor)
+        cursor = read_cursor(query.cursor)
         conditions.append("(last_active_at, session_key) < (?, ?)")
         parameters.extend((cursor.last_active_at, cursor.session_key))
     limit = min(max(1, query.limit), PAGE_MAX)
@@ -93,7 +85,7 @@ def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
     for key, session_id, public, _ in rows:
         snippet, turn = snippets.get(key, (None, None))
         found.append(Found(session_id, public, snippet, turn, last.get(key) or 0, owners.get(key)))
-    return Page(found, _write_cursor(_Cursor(rows[-1][3], rows[-1][0])) if more else None)
+    return Page(found, write_cursor(ListCursor(rows[-1][3], rows[-1][0])) if more else None)
 
 
 def match_expression(text: str) -> str:
@@ -131,17 +123,3 @@ def _last_numbers(connection: sqlite3.Connection, keys: list[int]) -> dict[int, 
 
 def _array(values: list[int]) -> str:
     return msgspec.json.encode(values).decode()
-
-
-def _write_cursor(cursor: _Cursor) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
-
-
-def _read_cursor(text: str) -> _Cursor:
-    try:
-        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        return msgspec.json.decode(packed, type=_Cursor)
-    except (binascii.Error, ValueError, msgspec.MsgspecError):
-        raise Refused(
-            "invalid", "This cursor is not one that was given out. Leave it out to begin with the first page."
-        ) from None
