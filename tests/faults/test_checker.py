@@ -273,9 +273,9 @@ def test_it_finds_an_owner_without_a_fence(mutant: str, tmp_path: Path) -> None:
         story.send(b, session, "say taken-over", "m2")
         story.until_said(b, session, "taken-over")
         b.wait_idle(session)
+        before = b.session(session)["event_count"]
         a.should_run = False
         a.signal(SIGCONT)
-        before = b.session(session)["event_count"]
         # Whatever it has read of its agent until its lease ended, it tries to add now; or it stops.
         eventually(
             lambda: not a.is_up or b.session(session)["event_count"] > before, "it stops, or writes", SAYS_WITHIN_S

@@ -4,6 +4,7 @@ Above: server.py puts the surfaces in front of it. Below: everything in runtime/
 """
 
 import contextlib
+import functools
 import logging
 import socket
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 from perdure import __version__
 from perdure.config import Config
 from perdure.core.errors import StoreError
-from perdure.runtime.agents.registry import Agents
+from perdure.runtime.agents.registry import OFFERS, Agents
 from perdure.runtime.data.projects import Projects
 from perdure.runtime.jobs.ledger import Ledger
 from perdure.runtime.jobs.scheduler import Scheduler
@@ -100,6 +101,7 @@ class Engine:
         await self.sessions.eraser.complete()
         await self.log.recall_given()
         await agents.recall(self.log.store, self.launcher.node_id)
+        self.log.watch_documents(OFFERS, functools.partial(agents.read_offers, self.log.store))
         self.log.watch_documents("project", self.facts.projects.reload)
         self.facts.projects.on_change = lambda: self.log.announce_documents("project")
         self.facts.keep(agents.survey(self.log.store))

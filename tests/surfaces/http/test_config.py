@@ -193,8 +193,17 @@ def test_each_way_to_run_an_agent_lists_its_options(server: LocalServer, agent: 
     for name in ("mode", "model"):
         assert options[name]["type"] == "select" and options[name]["category"] == name
         assert options[name]["currentValue"]
-    agent_shown = server.get(f"/api/agents/{agent}")
-    assert agent_shown["models"] and agent_shown["modes"]
+
+
+@pytest.mark.parametrize("agent", EACH)
+def test_what_an_agent_offers_is_known_whichever_node_is_asked(server: LocalServer, agent: str) -> None:
+    server.turn(server.create(agent=agent), "say hello")
+
+    def offered() -> bool:
+        asked = [server.get(f"/api/agents/{agent}") for _ in range(8)]
+        return all(shown["models"] and shown["modes"] for shown in asked)
+
+    eventually(offered, "all nodes know its models and modes")
 
 
 @pytest.mark.one_server

@@ -148,8 +148,12 @@ def test_a_second_time_it_is_there_already(server: LocalServer) -> None:
 
 def test_of_the_same_session_at_once_one_is_taken_in(server: LocalServer) -> None:
     with ThreadPoolExecutor(4) as pool:
-        codes = list(pool.map(lambda _: server.http.post("/api/import", json=body("at-once")).status_code, range(4)))
-    assert sorted(codes) == [201, 409, 409, 409]
+        for number in range(20):
+            sent = body(f"at-once-{number}")
+            answers = list(pool.map(lambda _, sent=sent: server.http.post("/api/import", json=sent), range(4)))
+            said = sorted((answer.status_code, answer.text) for answer in answers)
+            assert [status for status, _ in said] == [201, 409, 409, 409], said
+            assert Path(server.session(sent["id"])["workdir"]).is_dir()
 
 
 def test_a_session_is_put_into_its_project(server: LocalServer, tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ behind a proxy, an agent that does not know of it reaches nothing."""
 EITHER_CLAUDE = "claude"
 """The name in a configuration for both Claude drivers."""
 
+OFFERS = "agent"
+"""The documents with what each agent offered last. With several nodes, each node also has its own."""
 LOOKUP_HOLDS_S = 10.0
 """After this a program that was installed in an earlier place is found."""
 INSTALLERS = {"npx": "It comes with Node.js: install that", "uvx": "It comes with uv: install that"}
@@ -103,8 +105,10 @@ class Agents:
         self.abilities: dict[str, Abilities] = {}
         self.probed: dict[str, Probed] = {}
         """What was learnt of each program, by its fingerprint."""
-        self.documents, self._probes = "agent", "probe"
+        self.documents, self._probes = OFFERS, "probe"
         """The kinds of documents in which these are stored."""
+        self._offered: dict[str, Abilities] = {}
+        """What each agent offered last on whichever node it ran: shown until it has run on this one."""
         self._lookups: dict[str, _Lookup] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._configure(configured)
@@ -263,17 +267,18 @@ class Agents:
         return None if arguments is None else self.probed.get(fingerprint_of(program.binary, arguments))
 
     async def recall(self, store: Store, node_id: str) -> None:
-        """Know again what an earlier server learnt. What another version wrote and can't be read is found out again.
-        With several nodes each has its own agents."""
+        """Know again what an earlier server learnt. With several nodes each has its own agents."""
         if store.is_shared:
             self.documents, self._probes = f"agent.{node_id}", f"probe.{node_id}"
-        for name, body in (await store.documents(self.documents)).items():
-            with contextlib.suppress(*UNREADABLE):
-                self.abilities[name] = msgspec.json.decode(body, type=Abilities)
+            await self.read_offers(store)
+        self.abilities |= await _stored(store, self.documents)
         for body in (await store.documents(self._probes)).values():
             with contextlib.suppress(*UNREADABLE):
                 probed = msgspec.json.decode(body, type=Probed)
                 self.probed[probed.fingerprint] = probed
+
+    async def read_offers(self, store: Store) -> None:
+        self._offered = await _stored(store, OFFERS)
 
     async def survey(self, store: Store) -> None:
         """Ask all, and keep what is worth it beyond this server's life: of programs that are here, no bad moment."""
@@ -339,6 +344,7 @@ class Agents:
     def public(self, name: str) -> dict[str, Any]:
         agent = self.settings(name)
         known = self.abilities.get(name, Abilities())
+        offered = self._offered.get(name, known) if known.models is None and known.modes is None else known
         problem = self.problem(name)
         if problem is None and known.login_problem is not None:
             problem = "needs_login", known.login_problem
@@ -353,15 +359,24 @@ class Agents:
             "state": problem[0] if problem else "ready",
             "reason": problem[1] if problem else None,
             "version": (probed.version if probed else None) or known.version,
-            "capabilities": known.capabilities,
-            "models": known.models,
-            "modes": known.modes,
-            "commands": known.commands,
+            "capabilities": offered.capabilities,
+            "models": offered.models,
+            "modes": offered.modes,
+            "commands": offered.commands,
         }
 
     def catalogue(self) -> list[dict[str, Any]]:
         """Every agent that is known by name, and whether it is one of this server's already."""
         return [{**entry.public(), "offered": entry.name in self._agents} for entry in CATALOGUE.values()]
+
+
+async def _stored(store: Store, kind: str) -> dict[str, Abilities]:
+    """What was stored of agents, except what another version wrote and can't be read: that is found out again."""
+    found = {}
+    for name, body in (await store.documents(kind)).items():
+        with contextlib.suppress(*UNREADABLE):
+            found[name] = msgspec.json.decode(body, type=Abilities)
+    return found
 
 
 def built_in(data: Path) -> dict[str, AgentSettings]:

@@ -21,7 +21,7 @@ from perdure.core.errors import Refused, StoreError
 from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
 from perdure.core.state import Session, WaitsFor
 from perdure.runtime.agents.abilities import Abilities
-from perdure.runtime.agents.registry import Agents
+from perdure.runtime.agents.registry import OFFERS, Agents
 from perdure.runtime.data.projects import Projects
 from perdure.runtime.log.log import Log
 
@@ -130,7 +130,9 @@ class Facts:
         if self.agents.abilities.get(agent, Abilities()) != known:
             self.agents.abilities[agent] = known
             body = msgspec.json.encode(known)
-            self.keep(self._log.store.put_document(self.agents.documents, agent, body))
+            # With several nodes: what this one knows, and what the others show until they know better.
+            for kind in {self.agents.documents, OFFERS}:
+                self.keep(self._log.store.put_document(kind, agent, body))
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Save in the background what only saves time: where there is no room for it, it is found out again."""

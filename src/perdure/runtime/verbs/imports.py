@@ -19,7 +19,7 @@ from perdure.core.answers import title_of
 from perdure.core.clock import stamp
 from perdure.core.decision import Decision
 from perdure.core.elements import TooManyValues, elements
-from perdure.core.errors import Refused, StoreFull
+from perdure.core.errors import NOTHING_KEPT, Refused, StoreError, StoreFull
 from perdure.core.history import take_over
 from perdure.core.imported import (
     MAX_EVENT_VALUES,
@@ -113,10 +113,11 @@ class Imports:
             made = folder is None and sessions.workspaces.make(given.id)
             await sessions.log.create(decision)
         except Exception as error:
-            # Not if it is cancelled: then the commit goes on without us.
-            await sessions.enclosures.withdraw(given.id, tuple(kept))
-            if made:
-                sessions.workspaces.take_back(given.id)
+            # Not if it is cancelled: then the commit goes on without us. Nor where nobody knows whether it was kept.
+            if not isinstance(error, StoreError) or isinstance(error, NOTHING_KEPT):
+                await sessions.enclosures.withdraw(given.id, tuple(kept))
+                if made:
+                    sessions.workspaces.take_back(given.id, error)
             if isinstance(error, StoreFull):
                 raise Refused("unavailable", "The disk is full. Make room and try again; nothing was kept.") from error
             raise

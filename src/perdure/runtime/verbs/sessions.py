@@ -172,7 +172,7 @@ class Sessions:
         except (Refused, StoreError) as error:
             # Where nobody knows whether the session was kept, its folder stays.
             if made and isinstance(error, (Refused, *NOTHING_KEPT)):
-                self.workspaces.take_back(session_id)
+                self.workspaces.take_back(session_id, error)
             if isinstance(error, StoreFull):
                 raise Refused("unavailable", DISK_IS_FULL) from error
             raise

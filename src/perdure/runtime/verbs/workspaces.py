@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from perdure.core.errors import Refused
+from perdure.core.errors import Conflict, Refused
 from perdure.runtime.data.filesystem import PRIVATE, directory_identity, is_private, is_within
 from perdure.runtime.data.projects import Projects
 from perdure.stores.base import Query, Store
@@ -70,19 +70,22 @@ class Workspaces:
     def make(self, session_id: str) -> bool:
         """The session's own folder; whether it was not there before."""
         folder = self._root / session_id
-        if folder.is_dir():
-            return False
         try:
             self._root.mkdir(parents=True, mode=0o700, exist_ok=True)
             folder.mkdir(mode=0o700)
         except OSError as error:
+            if isinstance(error, FileExistsError) and folder.is_dir():
+                return False
             raise Refused(
                 "unavailable", f"The session's folder {str(folder)!r} can't be made: {error.strerror}."
             ) from error
         return True
 
-    def take_back(self, session_id: str) -> None:
-        """Remove a folder that was just made, for a session that came to nothing."""
+    def take_back(self, session_id: str, error: Exception) -> None:
+        """Remove a folder that was just made, for a session that came to nothing. After a conflict it stays: another
+        request has created the session meanwhile, and found the folder there."""
+        if isinstance(error, Conflict) or (isinstance(error, Refused) and error.code == "conflict"):
+            return
         with contextlib.suppress(OSError):
             (self._root / session_id).rmdir()
 
