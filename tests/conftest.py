@@ -132,6 +132,7 @@ def postgres_url(postgres_server: postgres.Shared, postgres_template: str) -> It
 WHOLE_SYSTEM = ("end_to_end", "conversations", "continuity", "seeds")
 SERVERS_OF_ONE_TEST = {"own", "make_server"}
 """Fixtures that start a server for one test alone. What the fast run has of servers, tests share."""
+REHEARSAL, LONG = "of the rehearsal agent alone", "of the parts that take long"
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
@@ -145,12 +146,16 @@ def kind_left_out(item: pytest.Item) -> str | None:
         return "with real agents"
     if "browser" in fixtures:
         return "in a browser"
+    if item.get_closest_marker("nodes"):
+        return "on two nodes"
     if item.get_closest_marker("smoke"):
         return None
+    if item.get_closest_marker("long"):
+        return LONG
     folder = item.path.relative_to(ROOT / "tests").parts[0]
     if item.get_closest_marker("full") or SERVERS_OF_ONE_TEST & {*fixtures} or folder in WHOLE_SYSTEM:
         return "of the whole system"
-    return "of the rehearsal agent alone" if folder == "rehearsal" else None
+    return REHEARSAL if folder == "rehearsal" else None
 
 
 def why_left_out(item: pytest.Item, only: str) -> str | None:
@@ -158,7 +163,7 @@ def why_left_out(item: pytest.Item, only: str) -> str | None:
     kind = kind_left_out(item)
     if only == "fast":
         return kind
-    of_parts = kind in (None, "of the rehearsal agent alone") and not item.get_closest_marker("smoke")
+    of_parts = kind in (None, REHEARSAL, LONG) and not item.get_closest_marker("smoke")
     return None if of_parts else kind or "of the whole system"
 
 
@@ -189,7 +194,8 @@ def pytest_configure(config: pytest.Config) -> None:
         postgres.hold(Path(folder.name))
         config.add_cleanup(postgres.drop_template)
     config.stash[LEFT_OUT] = Counter()
-    if config.getoption("--only") == "fast":
+    if config.getoption("--only"):
+        # What takes many examples has had them in the run of everything.
         os.environ[sizes.FAST] = "1"
         settings.load_profile("perdure-fast")
 

@@ -21,6 +21,8 @@ import get_pip
 from tests.conftest import ROOT
 from tests.package_index import PackageIndex, Release, html_page, release, served
 
+pytestmark = pytest.mark.long
+
 LIMIT_S = 60.0
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

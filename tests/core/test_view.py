@@ -374,6 +374,7 @@ MANY: dict[str, Callable[[int], list[ev.Event]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", MANY)
 def test_memory_is_flat_for_two_hundred_thousand_parts(kind: str) -> None:
     view, make = TurnView(1), MANY[kind]

@@ -12,7 +12,7 @@ from tests.harness import NO_LIMITS, LiveServer, SharedServers
 ON_NODES = {"abort", "context", "delegation", "messages", "prompts", "teamhq"}
 """The modules whose behaviour is the same on two nodes with PostgreSQL, whichever of them is asked, also when both are
 killed and started again."""
-NODES = pytest.param(SharedCluster, id="nodes", marks=[pytest.mark.full, pytest.mark.needs("postgresql")])
+NODES = pytest.param(SharedCluster, id="nodes", marks=[pytest.mark.nodes, pytest.mark.needs("postgresql")])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

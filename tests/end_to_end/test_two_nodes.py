@@ -60,7 +60,8 @@ def test_what_one_node_takes_the_other_shows(cluster: Cluster) -> None:
     said = "".join(data["delta"] for _, kind, data in seen if kind == "assistant_text")
     assert said == words(30)
     no_holes(a.log(session))
-    assert a.log(session) == b.log(session)
+    # Between two reads the finished turn's deltas may be joined.
+    eventually(lambda: a.log(session) == b.log(session), "both have the same log")
     assert {node["state"] for node in b.get("/api/nodes")["nodes"]} == {"alive"}
 
 

@@ -50,6 +50,7 @@ async def test_what_was_claimed_is_sent_by_the_next_server(stage: Stage) -> None
     assert run["outcome"] == "completed" and len(await stage.sessions()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_kept", [False, True], ids=["lost", "kept"])
 @pytest.mark.parametrize("session", ["new", "same"])
 async def test_cut_between_any_two_writes_each_due_time_is_run_once(

@@ -24,6 +24,7 @@ async def test_whatever_happens_to_nodes_each_message_is_worked_once_and_each_vi
     assert await play(tmp_path, range(piece * SEEDS, (piece + 1) * SEEDS)) > 0
 
 
+@pytest.mark.long
 @pytest.mark.needs("postgresql")
 @pytest.mark.parametrize("piece", range(POSTGRES_PIECES))
 async def test_the_same_holds_on_postgresql(piece: int, postgres_url: str) -> None:
@@ -53,6 +54,7 @@ class NoFence(Mutation):
         return msgspec.structs.replace(step, token=None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutation", [OwnerWithoutDecidedSeq, NoFallbackPoll, GuessedNumbers, NoFence])
 async def test_the_checker_finds_what_is_broken_on_purpose(mutation: type[Mutation], tmp_path: Path) -> None:
     with pytest.raises(Violation):

@@ -18,7 +18,7 @@ from perdure.stores.postgres_search import asked_words, match_expression, snippe
 from tests import postgres
 from tests.conformance.stores import Owner, checkpoint, delta, fact, listed
 
-pytestmark = pytest.mark.needs("postgresql")
+pytestmark = [pytest.mark.long, pytest.mark.needs("postgresql")]
 WAIT_S = 30
 
 

@@ -11,7 +11,7 @@ from perdure.stores import postgres_wakeups
 from perdure.stores.postgres_wakeups import PostgresWakeups
 from tests import postgres
 
-pytestmark = pytest.mark.needs("postgresql")
+pytestmark = [pytest.mark.long, pytest.mark.needs("postgresql")]
 WAIT_S = 30
 
 

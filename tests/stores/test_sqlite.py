@@ -56,6 +56,7 @@ class TestSqliteStore(EverySuite):
         return lambda: SqliteStore(tmp_path / "perdure.db")
 
 
+@pytest.mark.long
 class TestSqliteStoreThatSurvivesAPowerCut(EverySuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:

@@ -22,7 +22,7 @@ from tests.conformance import stores as conformance
 from tests.conformance.stores import checkpoint, fact
 from tests.stores.moving import ask, attach, dump, files, fill, home
 
-pytestmark = pytest.mark.needs("postgresql")
+pytestmark = [pytest.mark.long, pytest.mark.needs("postgresql")]
 
 Report = Callable[[Progress], None]
 

@@ -116,6 +116,7 @@ def test_there_and_back_with_words_about_it(data: Path, tmp_path: Path, postgres
     assert code == 1 and "The target holds sessions already" in wrong
 
 
+@pytest.mark.long
 @pytest.mark.needs("postgresql")
 def test_verify_names_a_flipped_byte(data: Path, postgres_url: str) -> None:
     assert migrated(data, "--to", postgres_url)[0] == 0
@@ -173,6 +174,7 @@ def moved_files(data: Path) -> int:
 # Servers ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.needs("postgresql")
 def test_a_running_server_is_not_disturbed(server: ServerProcess, postgres_url: str) -> None:
     ran = server.run("migrate", "--to", postgres_url)

@@ -15,7 +15,7 @@ from tests.harness import eventually
 from tests.model.log import user_texts
 from tests.sizes import size
 
-KILLS = size("JOB_KILLS", 50, fast=3)
+KILLS = size("JOB_KILLS", 50, fast=1)
 EVERY_S = 3
 EARLIEST_S, LATEST_S = -0.15, 0.6
 """When the server is killed, seen from the moment at which a run is due."""

@@ -17,7 +17,7 @@ ON_NODES = {
     *("slash_commands", "snapshot", "teamhq", "teamhq_events", "usage", "watching", "contract"),
 }
 """The modules whose behaviour is the same on two nodes with PostgreSQL, whichever of them is asked."""
-NODES = pytest.param("nodes", marks=[pytest.mark.full, pytest.mark.needs("postgresql")])
+NODES = pytest.param("nodes", marks=[pytest.mark.nodes, pytest.mark.needs("postgresql")])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

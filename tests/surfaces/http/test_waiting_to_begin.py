@@ -390,6 +390,7 @@ def test_messages_that_wait_begin_after_a_restart_of_the_server_each_once(make_s
         assert types(server, session, 1).count("turn_start") == 1
 
 
+@pytest.mark.long
 def test_messages_that_wait_begin_after_the_server_was_killed_each_once(tmp_path: Path) -> None:
     server = LiveServer(tmp_path / "data", NO_LIMITS.replace("\nslots = 0", "\nslots = 1")).start()
     try:
