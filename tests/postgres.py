@@ -92,8 +92,15 @@ def free_port() -> int:
 class Server:
     """One cluster in a folder of its own."""
 
-    def __init__(self, folder: Path, *, settings: dict[str, str] | None = None, port: int | None = None) -> None:
-        found = binaries()
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        settings: dict[str, str] | None = None,
+        port: int | None = None,
+        programs: Path | None = None,
+    ) -> None:
+        found = programs or binaries()
         assert found is not None, lack()
         self.binaries = found
         self.folder = folder
@@ -133,21 +140,16 @@ class Server:
         self._wait()
 
     def _wait(self) -> None:
-        # pg_isready itself waits for an answer; between its calls the server gets the processor.
+        import psycopg
+
         for _ in range(START_TIMEOUT_S * 20):
             assert self.process is not None
             if self.process.poll() is not None:
                 raise RuntimeError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-2000:]}")
-            ready = subprocess.run(
-                [str(self.binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port), "-t", "5"],
-                check=False,
-            )
-            if ready.returncode == 0:
+            with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url(), connect_timeout=5):
                 return
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.05)
-            except subprocess.TimeoutExpired:
-                continue
         raise RuntimeError("PostgreSQL did not start in time")
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
@@ -182,10 +184,13 @@ def as_user() -> dict[str, Any]:
 
 
 @contextmanager
-def private_server(**settings: Any) -> Iterator[Server]:
-    """A server for one test alone, which may stop it and start it."""
+def private_server(programs: Path | None = None, /, **settings: Any) -> Iterator[Server]:
+    """A server for one test alone, which may stop it and start it. Of other `programs` than the machine's own a copy is
+    run: the server's user may not be allowed to read them where they are."""
     folder = Path(tempfile.mkdtemp(prefix="perdure-postgres-"))
-    server = Server(folder, settings=settings)
+    if programs is not None:
+        programs = Path(shutil.copytree(programs.parent, folder / "installed")) / programs.name
+    server = Server(folder, settings=settings, programs=programs)
     try:
         server.make()
         server.start()

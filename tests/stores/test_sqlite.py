@@ -31,7 +31,7 @@ from perdure.core.events import (
 )
 from perdure.stores.base import Append, Kept, Phrase, Store
 from perdure.stores.migrate import Migration, migrate, shipped
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite import Durability, SqliteStore
 from perdure.stores.sqlite_group import ROWS_MAX, Table
 from perdure.stores.sqlite_search import match_expression
 from perdure.stores.sqlite_writer import AVOID_S, LOCK_TIMEOUT_S, NOW_MAX_BYTES, SLOW_COMMIT_S
@@ -46,21 +46,17 @@ from tests.conformance.turns import TurnsSuite
 WAIT_S = 20
 
 
-class EverySuite(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite, JobsSuite):
-    pass
+class TestSqliteStore(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite, JobsSuite):
+    durability: Durability = "normal"
 
-
-class TestSqliteStore(EverySuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], Store]:
-        return lambda: SqliteStore(tmp_path / "perdure.db")
+        return lambda: SqliteStore(tmp_path / "perdure.db", durability=self.durability)
 
 
 @pytest.mark.long
-class TestSqliteStoreThatSurvivesAPowerCut(EverySuite):
-    @pytest.fixture
-    def make_store(self, tmp_path: Path) -> Callable[[], Store]:
-        return lambda: SqliteStore(tmp_path / "perdure.db", durability="full")
+class TestSqliteStoreThatSurvivesAPowerCut(TestSqliteStore):
+    durability = "full"
 
 
 async def opened(path: Path) -> tuple[SqliteStore, Owner]:
@@ -265,7 +261,7 @@ async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
 async def test_a_killed_server_loses_nothing_that_it_was_told_is_kept(tmp_path: Path) -> None:
     script = f"""
 import asyncio, os
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite import Durability, SqliteStore
 from tests.conformance.stores import Owner, delta
 async def main():
     store = SqliteStore({str(tmp_path / "perdure.db")!r})
