@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.config import Config
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
+from perdure.core.clock import stamp
 from perdure.core.errors import Conflict, NotOwner, Refused, StoreError
 from perdure.core.observe import observe
 from perdure.core.session import create, decide
@@ -227,8 +229,6 @@ async def test_a_command_that_claims_a_session_loses_to_one_that_was_quicker(sto
         waits = two.waits_for_owner
         message = cmd.SubmitMessage(message_id="m", text="go")
         made = world()
-        from msgspec.structs import replace
-
         return decide(state, message, replace(made, waits_for=waits))
 
     await two.record(sent)
@@ -360,3 +360,18 @@ async def test_a_server_that_starts_beside_a_living_node_leaves_its_sessions_alo
     assert [row.launch_id for row in await shared.launches()] == ["l"]
     await engine.stop()
     await shared.close()
+
+
+async def test_an_event_is_not_dated_before_what_its_writer_has_read(engine: Engine) -> None:
+    from perdure.runtime.verbs.sessions import Opening
+
+    made, _ = await engine.sessions.create(Opening(agent="rehearsal"))
+    log = await elsewhere(engine)
+    ahead = stamp(log.now() + 60)
+    journal = await log.open(made.state.id)
+    await journal.record(
+        lambda state: decide(state, cmd.UpdateSession(title="by a clock that is ahead"), replace(world(), now=ahead))
+    )
+    await engine.sessions.update(made.state.id, cmd.UpdateSession(title="by one that is right"))
+    dates = [ev.decode(row.body).at for row in await log.store.read(made.state.id, 0, limit=100)]
+    assert dates == sorted(dates) and dates[-1] == ahead

@@ -66,9 +66,10 @@ class Facts:
                 known = self.agents.facts(agent, state.workdir)
                 never = project is not None and project.resume == "never"
                 facts[agent] = msgspec.structs.replace(known, resume="never") if never else known
+        journal = self._log.journals.get(state.id)
         return World(
             # Nodes and machines may differ a little; a session's events are in order.
-            now=max(self._log.stamp(), state.last_active_at),
+            now=max(self._log.stamp(), state.last_active_at, journal.happened_at if journal is not None else ""),
             facts=facts,
             rules=tuple(project.permissions) if project is not None else (),
             scope=project.history_scope if project is not None else "all",

@@ -62,6 +62,8 @@ class Node:
         self._seen: dict[str, tuple[int, int, float]] = {}
         """By node: incarnation, heartbeat, and since when these are unchanged."""
         self._read_s: float | None = None
+        self._clock_offset_s: float | None = None
+        """What to add to the steady clock to tell the database's time."""
         self._format = 0
         self.beat_s = HEARTBEAT_S
         log.name_of_node = self.name_of
@@ -166,11 +168,17 @@ class Node:
 
     async def _set_clock(self) -> None:
         """All nodes tell the database's time: what they write is in order, whatever their own clocks say."""
-        if self._log.shared is not None:
-            before = self._log.steady()
-            offset = await self._log.shared.time() - (before + self._log.steady()) / 2
-            steady = self._log.steady
-            self._log.now = lambda: steady() + offset
+        if self._log.shared is None:
+            return
+        steady = self._log.steady
+        asked_s = steady()
+        time = await self._log.shared.time()
+        # It was read between the question and the answer, so the offset is at least the first and at most the second.
+        # On a slow connection these are far apart, and what was known before is the better guess.
+        least, most = time - steady(), time - asked_s
+        known = (least + most) / 2 if self._clock_offset_s is None else self._clock_offset_s
+        self._clock_offset_s = offset_s = min(max(known, least), most)
+        self._log.now = lambda: steady() + offset_s
 
     async def _look(self) -> None:
         """Who lives; and who has not shown a sign of life for too long."""
