@@ -1,6 +1,7 @@
 """PostgreSQL's own of the store: a pooler, migrations, partitions, the order of all sessions, the epoch, odd text."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from perdure.core.errors import StoreError
+from perdure.core.errors import NOTHING_KEPT, StoreError
 from perdure.stores import postgres_migrate
 from perdure.stores.base import Phrase, Query, Receipt
 from perdure.stores.postgres import PostgresStore
@@ -68,6 +69,29 @@ async def test_everything_works_through_a_pooler_in_transaction_mode(
         assert await stores[0].scrub(whole=True)
         for store in stores:
             await store.close()
+
+
+@pytest.mark.skipif(not postgres.has_pooler(), reason="needs pgbouncer")
+async def test_a_step_whose_server_the_pooler_has_lost_may_have_been_kept(tmp_path: Path) -> None:
+    with postgres.private_server() as server, postgres.pooler(postgres.Shared(server.url()), tmp_path) as port:
+        store = PostgresStore(f"postgresql://any@127.0.0.1:{port}/postgres")
+        await store.open()
+        owner = Owner(store, await store.claim())
+        await owner.create("s")
+        async with await psycopg.AsyncConnection.connect(server.url()) as holder:
+            await holder.execute("SELECT 1 FROM heads FOR UPDATE")
+            sending = asyncio.ensure_future(owner.append("s", delta("x")))
+            waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            async with asyncio.timeout(WAIT_S):
+                while await (await holder.execute(waiting)).fetchone() is None:
+                    continue
+            server.stop()
+            with contextlib.suppress(psycopg.OperationalError):
+                await holder.close()
+        with pytest.raises(StoreError) as failed:
+            await sending
+        assert not isinstance(failed.value, NOTHING_KEPT)
+        await store.close()
 
 
 # Migrations -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,70 @@
+"""One node: its clock, which is the database's however slow the way to it is, and when it counts another as dead."""
+
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from perdure.config import ServerSettings
+from perdure.runtime.running.node import Node
+from perdure.stores import base
+
+AHEAD_S = 1_000.0
+ways = some.floats(0, 10)
+
+
+class Database:
+    """Its clock is ahead of the node's, and each way to it and back takes some time."""
+
+    def __init__(self) -> None:
+        self.steady_s = 0.0
+        self.there_s = self.back_s = 0.0
+
+    async def time(self) -> float:
+        self.steady_s += self.there_s
+        time = self.steady_s + AHEAD_S
+        self.steady_s += self.back_s
+        return time
+
+
+@given(some.lists(some.tuples(ways, ways), min_size=1, max_size=20))
+async def test_a_slower_answer_never_makes_a_nodes_clock_worse(trips: list[tuple[float, float]]) -> None:
+    database = Database()
+    log: Any = SimpleNamespace(shared=database, steady=lambda: database.steady_s)
+    node = Node(log, "n", ServerSettings(), lambda: None, Path("lease"))
+    errors = []
+    for database.there_s, database.back_s in trips:
+        await node._set_clock()
+        errors.append(abs(log.now() - database.steady_s - AHEAD_S))
+    shortest = min(there + back for there, back in trips)
+    assert errors[-1] <= shortest + 1e-6
+    assert all(later <= earlier + 1e-6 for earlier, later in pairwise(errors))
+
+
+NEVER = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "limit_s"),
+    [
+        ({"workdirs": "shared", "takeover_after_s": 5.0}, {"workdirs": "shared", "takeover_after_s": 30.0}, 30.0),
+        ({"workdirs": "shared", "takeover_after_s": 30.0}, {"workdirs": "shared", "takeover_after_s": 5.0}, 30.0),
+        ({"workdirs": "shared", "takeover_after_s": 5.0}, {"workdirs": "local", "takeover_after_s": 5.0}, NEVER),
+        ({"workdirs": "local", "takeover_after_s": 5.0}, {"workdirs": "shared", "takeover_after_s": 5.0}, NEVER),
+        ({"workdirs": "shared", "takeover_after_s": 5.0}, {}, NEVER),
+    ],
+    ids=["theirs is longer", "ours is longer", "its directories are its own", "ours are", "it does not say"],
+)
+def test_a_silent_node_is_dead_when_its_own_lease_has_ended_too(
+    ours: dict[str, Any], theirs: dict[str, Any], limit_s: float
+) -> None:
+    """Its agents pause when the lease that its own settings gave them ends; before that nobody may take over."""
+    log: Any = SimpleNamespace(shared=object(), steady=lambda: 0.0)
+    node = Node(log, "n", ServerSettings(**ours), lambda: None, Path("lease"))
+    other = base.Node("o", 1, 1, False, msgspec.json.encode(theirs))
+    assert node._limit_s(other) == limit_s
