@@ -29,9 +29,10 @@ def make_nodes(tmp_path: Path, postgres_url: str) -> Iterator[Callable[..., list
     """`make_nodes("slots = 1")`: two nodes, each with directories of its own."""
     made: list[NodeProcess] = []
 
-    def make(more: str = "", sections: str = "") -> list[NodeProcess]:
+    def make(more: str = "", sections: str = "", slots: int = 0) -> list[NodeProcess]:
+        server = NO_LIMITS.replace("slots = 0", f"slots = {slots}", 1)
         for name in "ab":
-            settings = f"{NO_LIMITS}node_name = '{name}'\n{more}\n{sections}"
+            settings = f"{server}node_name = '{name}'\n{more}\n{sections}"
             made.append(NodeProcess(tmp_path / name, settings, postgres_url).start())
         return made
 
@@ -330,3 +331,47 @@ def test_the_turn_of_a_silent_node_ends_when_a_person_moves_its_session(
     assert first["stop_reason"] == "failed" and "node a" in first["error"]
     assert b.text(session, 1) == "half"
     assert second["stop_reason"] == "end_turn"
+
+
+def test_a_session_that_is_moved_to_and_fro_remembers_everything_and_leaves_no_agent_behind(
+    make_nodes: Callable[..., list[NodeProcess]],
+) -> None:
+    a, b = make_nodes()
+    session = a.create(workdir=str(a.data.parent))
+    a.turn(session, "say one")
+    assert list((a.data / "launches").glob("*")), "its agent waits for the next message"
+    b.post(f"/api/nodes/{b.id}/move", {"session_ids": [session]}, expect=200)
+    assert not list((a.data / "launches").glob("*")), "the first node has ended its agent before"
+    detached = [event["reason"] for event in b.log(session) if event["type"] == "agent_detached"]
+    assert detached == ["moved"]
+    b.post(f"/api/nodes/{a.id}/move", {"session_ids": [session]}, expect=200)
+    assert b.recalled(session) == ["say one"]
+    assert b.session(session)["node"] == a.id
+
+
+def test_a_session_on_one_node_is_not_replaced_by_one_on_another(
+    make_nodes: Callable[..., list[NodeProcess]],
+) -> None:
+    a, b = make_nodes(sections="[limits]\non_full = 'replace'\n", slots=1)
+    first = a.create()
+    a.turn(first, "say one")
+    second = b.create()
+    b.turn(second, "say two")
+    assert [a.session(session)["status"] for session in (first, second)] == ["running", "running"]
+    third = b.create()
+    assert [a.session(session)["status"] for session in (first, second, third)] == ["running", "stopped", "running"]
+
+
+def test_a_limit_that_is_set_later_holds_for_sessions_that_rested_already(
+    make_nodes: Callable[..., list[NodeProcess]],
+) -> None:
+    """As for those that were migrated from SQLite: the store does not know yet when they are due."""
+    a, b = make_nodes()
+    session = a.create()
+    a.turn(session, "say one")
+    b.kill()
+    a.kill()
+    with (a.data / "perdure.toml").open("a") as config:
+        config.write("\n[limits]\non_idle = 'end'\nidle_timeout_s = 1\n")
+    a.restart()
+    eventually(lambda: a.session(session)["status"] == "timed-out", "its clock fires")

@@ -223,6 +223,13 @@ class FaultRun:
         found += ["a client" for client in clients if not client.is_done.is_set()]
         if found:
             return found
+        rows = self._random.choice(self.nodes.all).ask(self._http, "/api/nodes")
+        if rows is None:
+            return ["the nodes can't be listed"]
+        # One that was declared dead still runs for a moment after it has woken; then it stops and comes back.
+        found = [f"node {row['name']} is {row['state']}" for row in rows["nodes"] if row["state"] != "alive"]
+        if found:
+            return found
         for session in sessions:
             shown = self._random.choice(self.nodes.all).ask(self._http, f"/api/sessions/{session}")
             if shown is None:

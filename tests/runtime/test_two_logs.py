@@ -1,6 +1,7 @@
 """Two logs on one store: each sees what the other wrote, and whoever owns a session carries out what anybody asks."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,8 @@ from perdure.runtime.log import log as log_module
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.running.commands import Commands
+from perdure.runtime.verbs.outgoing import Outgoing
+from perdure.runtime.verbs.sessions import Opening
 from perdure.stores.base import Append, Checkpoint, Kept
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.wakeups import LocalWakeups
@@ -273,8 +276,6 @@ async def elsewhere(engine: Engine, wakeups: LocalWakeups | None = None) -> Log:
 
 
 async def test_a_message_from_a_log_that_does_not_own_the_session_is_worked_by_the_owner(engine: Engine) -> None:
-    from perdure.runtime.verbs.sessions import Opening
-
     made, _ = await engine.sessions.create(Opening(agent="rehearsal"))
     log = await elsewhere(engine)
     journal = await log.open(made.state.id)
@@ -301,7 +302,6 @@ async def test_a_message_from_a_log_that_does_not_own_the_session_is_worked_by_t
 
 async def test_an_abort_from_a_log_that_does_not_own_the_session_stops_the_agent(engine: Engine) -> None:
     from perdure.runtime.verbs.outgoing import Outgoing
-    from perdure.runtime.verbs.sessions import Opening
 
     made, _ = await engine.sessions.create(Opening(agent="rehearsal"), Outgoing(text="say one\nhang"))
     await until(lambda: "one" in made.view.text())
@@ -363,8 +363,6 @@ async def test_a_server_that_starts_beside_a_living_node_leaves_its_sessions_alo
 
 
 async def test_an_event_is_not_dated_before_what_its_writer_has_read(engine: Engine) -> None:
-    from perdure.runtime.verbs.sessions import Opening
-
     made, _ = await engine.sessions.create(Opening(agent="rehearsal"))
     log = await elsewhere(engine)
     ahead = stamp(log.now() + 60)
@@ -375,3 +373,17 @@ async def test_an_event_is_not_dated_before_what_its_writer_has_read(engine: Eng
     await engine.sessions.update(made.state.id, cmd.UpdateSession(title="by one that is right"))
     dates = [ev.decode(row.body).at for row in await log.store.read(made.state.id, 0, limit=100)]
     assert dates == sorted(dates) and dates[-1] == ahead
+
+
+async def test_a_message_of_which_nobody_knows_whether_it_was_kept_keeps_its_files(
+    engine: Engine, store: CountedStore, tmp_path: Path
+) -> None:
+    made, _ = await engine.sessions.create(Opening(agent="rehearsal"))
+    picture = {"name": "a.txt", "data": base64.b64encode(b"hello").decode()}
+    message = Outgoing(text="say seen", message_id="m", attachments=(picture,))
+    store.loses_answer = True
+    with pytest.raises(StoreError):
+        await engine.sessions.send(made.state.id, message)
+    assert (await engine.sessions.send(made.state.id, message))["message_id"] == "m", "it was kept"
+    (kept,) = tmp_path.rglob("*a.txt")
+    assert kept.read_bytes() == b"hello"

@@ -10,6 +10,7 @@ from tests.conformance.erasing import ErasingSuite
 from tests.conformance.jobs import JobsSuite
 from tests.conformance.natives import NativesSuite
 from tests.conformance.ownership import OwnershipSuite
+from tests.conformance.searching import SearchSuite
 from tests.conformance.sharing import SharingSuite
 from tests.conformance.spending import SpendingSuite
 from tests.conformance.stores import EveryStoreSuite
@@ -19,7 +20,15 @@ pytestmark = pytest.mark.needs("postgresql")
 
 
 class TestPostgresStore(
-    EveryStoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite, JobsSuite, SharingSuite
+    EveryStoreSuite,
+    SearchSuite,
+    SpendingSuite,
+    NativesSuite,
+    TurnsSuite,
+    ErasingSuite,
+    OwnershipSuite,
+    JobsSuite,
+    SharingSuite,
 ):
     one_server = False
 

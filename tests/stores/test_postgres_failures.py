@@ -4,6 +4,7 @@ A proxy stands for the network, and a server of the test's own for all that othe
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -16,9 +17,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from perdure.core.errors import NOTHING_KEPT, StoreBusy, StoreError, StoreFull, StoreUnavailable
-from perdure.stores import postgres_writer
-from perdure.stores.base import Append, Draft, Kept
+from perdure.core.errors import NOTHING_KEPT, Refused, StoreBusy, StoreError, StoreFull, StoreUnavailable
+from perdure.stores import base, postgres_writer
+from perdure.stores.base import Append, Draft, Kept, Query
 from perdure.stores.postgres import PostgresStore
 from tests import postgres
 from tests.conformance.stores import Owner, checkpoint, delta, fact, listed
@@ -360,3 +361,33 @@ async def test_a_full_disk_refuses_a_step_and_takes_the_next_when_there_is_room(
         assert await grown.wait() == 0
         assert await owner.append("s", delta("room again")) == kept + 2
         assert [event.seq for event in await owner.all("s")] == list(range(1, kept + 3))
+
+
+# Heartbeats -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_node_whose_connections_are_all_in_use_still_shows_that_it_lives(postgres_url: str) -> None:
+    async with opened(postgres_url) as owner, contextlib.AsyncExitStack() as stack:
+        store = owner.store
+        assert isinstance(store, PostgresStore)
+        node = base.Owner("n", await store.join("n", b"{}"))
+        store._partitions_due_s = 0.0
+        for _ in range(store._pool._free._value):
+            await stack.enter_async_context(store._pool.use())
+        async with asyncio.timeout(WAIT_S):
+            assert await store.beat(node)
+            assert await store.time() > 0
+            assert await store.epoch() == 0
+            assert [each.node for each in await store.nodes()] == ["n"]
+
+
+async def test_a_refused_change_does_not_cost_a_connection(postgres_url: str) -> None:
+    async with opened(postgres_url) as owner:
+        await owner.create("s")
+        store = owner.store
+        assert isinstance(store, PostgresStore)
+        await store.list_sessions(Query(limit=1))
+        before = list(store._pool._idle)
+        with pytest.raises(Refused):
+            await store.list_sessions(Query(limit=1, cursor="nonsense"))
+        assert store._pool._idle == before

@@ -39,6 +39,7 @@ from tests.conformance.erasing import ErasingSuite
 from tests.conformance.jobs import JobsSuite
 from tests.conformance.natives import NativesSuite
 from tests.conformance.ownership import OwnershipSuite
+from tests.conformance.searching import SearchSuite
 from tests.conformance.spending import SpendingSuite
 from tests.conformance.stores import Owner, StoreSuite, delta, fact, listed
 from tests.conformance.turns import TurnsSuite
@@ -46,7 +47,9 @@ from tests.conformance.turns import TurnsSuite
 WAIT_S = 20
 
 
-class TestSqliteStore(StoreSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite, JobsSuite):
+class TestSqliteStore(
+    StoreSuite, SearchSuite, SpendingSuite, NativesSuite, TurnsSuite, ErasingSuite, OwnershipSuite, JobsSuite
+):
     durability: Durability = "normal"
 
     @pytest.fixture

@@ -533,3 +533,27 @@ def test_a_server_on_a_moved_database_is_warned(tmp_path: Path) -> None:
     assert warning is not None and "moved to postgresql://db/perdure on 2026-01-02" in warning
     (tmp_path / transfer.MARKER).write_text("{")
     assert "another database" in str(transfer.moved_away(tmp_path))
+
+
+def test_what_nodes_have_found_out_of_their_agents_is_no_obstacle(
+    data: Path, tmp_path: Path, postgres_url: str
+) -> None:
+    to_postgres(data, postgres_url)
+    other = home(tmp_path / "other")
+
+    async def work() -> None:
+        """As nodes do: each stores what its agents are like, and what others show until they know better."""
+        store = PostgresStore(postgres_url)
+        await store.open()
+        for kind in ("agent", f"agent.{other.node}", "agent.elsewhere", f"warm.{other.node}", f"probe.{other.node}"):
+            await store.put_document(kind, "hermes", kind.encode())
+        await store.close()
+
+    asyncio.run(work())
+    to_sqlite(other.path, postgres_url)
+    found = dump(other.path / "perdure.db")["documents"]
+    assert [row for row in found if "hermes" in row and "agent" in row] == [
+        ("agent", "hermes", f"agent.{other.node}".encode())
+    ]
+    assert not [row for row in found if str(row[0]).startswith("warm")]
+    assert differences(other.path, postgres_url) == []

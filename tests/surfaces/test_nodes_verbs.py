@@ -118,7 +118,7 @@ class Seen:
     def __init__(self) -> None:
         self.unchanged: dict[str, float] = {}
 
-    def unchanged_s(self, node_id: str) -> float | None:
+    def unchanged_s(self, node_id: str, row: Node | None = None) -> float | None:
         return self.unchanged.get(node_id)
 
     def name_of(self, node_id: str) -> str:

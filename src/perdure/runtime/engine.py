@@ -147,11 +147,13 @@ class Engine:
         if stop_agents:
             await shutdown.abort_all(self.runners, self.commands, self.launcher)
         await shutdown.end_idle_agents(self.runners, self.commands, self.launcher)
+        # From here on no agent is started. Only then it is certain that nothing runs here any more.
+        self.runners.is_stopping = True
         is_empty = not len(self.runners) and not self.launcher.retiring
+        await self.abandon()
         if is_empty:
             with contextlib.suppress(StoreError):
                 await self.node.leave()
-        await self.abandon()
         await self.sessions.eraser.stop()
 
     async def discard(self) -> None:

@@ -7,9 +7,12 @@ stores/sql/postgres: this code holds no lock across a round trip and remembers n
 wrong.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+
+import psycopg
 
 from perdure.core.errors import Conflict, NotOwner, StoreError
 from perdure.stores import (
@@ -63,12 +66,12 @@ class PostgresStore:
 
     def __init__(self, url: str, *, connections: int = 6) -> None:
         connector = Connector(url)
-        self._connector = connector
         self._pool = Pool(connector, max(connections, CONNECTIONS_MIN) - WRITERS - VITAL)
         self._vital = Pool(Connector(url), VITAL)
         """For heartbeats alone: a node that has much to do must not look dead."""
         self._writer = Writer(connector, WRITERS, self._look_at)
         self._partitions_due_s = 0.0
+        self._partitioning: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         self._pool.open()
@@ -90,7 +93,11 @@ class PostgresStore:
     async def _begin(self, connection: Connection) -> None:
         await postgres_migrate.check_server(connection)
         await postgres_migrate.migrate(connection, postgres_migrate.shipped())
-        await postgres_upkeep.make_partitions(connection)
+        try:
+            await postgres_upkeep.make_partitions(connection)
+        except psycopg.Error as error:
+            # The default partition takes what is written until then.
+            logger.warning("could not prepare the log's next partitions; the next hour tries again: %s", error)
         self._partitions_due_s = time.monotonic() + PARTITIONS_EVERY_S
         await self._look_at(connection)
 
@@ -99,6 +106,9 @@ class PostgresStore:
         await postgres_upkeep.raise_epoch(connection)
 
     async def close(self) -> None:
+        if self._partitioning is not None:
+            self._partitioning.cancel()
+            await asyncio.gather(self._partitioning, return_exceptions=True)
         await self._writer.close()
         await self._close_pools()
 
@@ -247,12 +257,13 @@ class PostgresStore:
     async def beat(self, owner: Owner) -> bool:
         is_alive = await self._vital.write(postgres_owners.beat, owner)
         if time.monotonic() >= self._partitions_due_s:
-            await self._prepare_partitions()
+            # Not before the next heartbeat: this may wait for a lock, and for a connection.
+            self._partitions_due_s = time.monotonic() + PARTITIONS_EVERY_S
+            self._partitioning = asyncio.create_task(self._prepare_partitions(), name="partitions")
         return is_alive
 
     async def _prepare_partitions(self) -> None:
         """A server may run for years: the months to come get their partitions while it does."""
-        self._partitions_due_s = time.monotonic() + PARTITIONS_EVERY_S
         try:
             await self._pool.write(postgres_upkeep.make_partitions)
         except StoreError as error:
@@ -350,10 +361,11 @@ class PostgresStore:
     # Operation
 
     async def epoch(self) -> int:
-        return await self._vital.read(postgres_upkeep.epoch)
+        # A pooler may have been connected to another server, and its clients would not know.
+        return await self._vital.read(postgres_upkeep.raise_epoch)
 
     async def time(self) -> float:
-        return await self._pool.read(postgres_upkeep.time)
+        return await self._vital.read(postgres_upkeep.time)
 
     async def finish_rollout(self, format_version: int) -> None:
         await self._pool.work(postgres_migrate.finish, postgres_migrate.shipped(), format_version)

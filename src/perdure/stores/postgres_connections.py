@@ -16,10 +16,11 @@ from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from perdure.core.errors import StoreError, StoreUnavailable
-from perdure.stores.postgres_errors import AGAIN, MISSHAPEN, UNKNOWN, code_of, is_lost, misread, told
+from perdure.core.errors import Refused, StoreError, StoreUnavailable
+from perdure.stores.postgres_errors import AGAIN, LOST_CLASS, MISSHAPEN, UNKNOWN, code_of, is_lost, misread, told
 
 CONNECT_TIMEOUT_S = 5
 PATIENCE_S = 3.0
@@ -189,7 +190,9 @@ class Pool:
         except TimeoutError as error:
             raise StoreError(UNKNOWN) from error
         except psycopg.Error as error:
-            if is_lost(error) and not code_of(error):
+            code = code_of(error)
+            if is_lost(error) and (not code or code.startswith(LOST_CLASS)):
+                # A pooler says the latter of a server that it has lost: that one may have committed.
                 raise StoreError(UNKNOWN) from error
             raise told(error) from error
 
@@ -222,6 +225,9 @@ class Pool:
             except psycopg.Error as error:
                 # What the server refused has left the connection as it was.
                 is_well = not is_lost(error)
+                raise
+            except (Refused, StoreError):
+                is_well = pq.TransactionStatus(connection.pgconn.transaction_status) == pq.TransactionStatus.IDLE
                 raise
             finally:
                 if is_well and self._is_open and not connection.closed:

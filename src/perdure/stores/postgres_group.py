@@ -23,7 +23,10 @@ from perdure.stores.postgres_connections import clean
 LAUNCHES_MAX = 10_000
 """So many sessions' launches are remembered, to tell whether only an offset is new."""
 WORDS_MAX_CHARS = 250_000
+WORDS_MAX_BYTES = 400_000
 """Of a text, so much is found by search: PostgreSQL's index of one text has at most 1 MB."""
+WORD_MAX_BYTES = 2_046
+"""A longer word can't be indexed."""
 
 ONE_CALL = b"""
     SELECT * FROM perdure_append_v1(
@@ -258,6 +261,17 @@ def fold(text: str) -> str:
     return " ".join(_WORD.findall(text.lower()))
 
 
+def indexed_words(text: str) -> str:
+    """The words of a text by which search finds it: those that PostgreSQL can index."""
+    words = fold(text[:WORDS_MAX_CHARS])
+    if words.isascii() and len(words) <= WORD_MAX_BYTES:
+        return words
+    data = words.encode()
+    if len(data) > WORDS_MAX_BYTES:
+        data = data[: data.rfind(b" ", 0, WORDS_MAX_BYTES) + 1]
+    return b" ".join(word for word in data.split(b" ") if len(word) <= WORD_MAX_BYTES).decode()
+
+
 def _is_plain(step: Append) -> bool:
     if step.state is not None or step.listed is not None or step.receipt is not None:
         return False
@@ -312,7 +326,7 @@ def _last_phrases(phrases: Sequence[Phrase]) -> list[Phrase]:
 
 def _phrase_row(number: int, phrase: Phrase) -> dict[str, Any]:
     text = clean(phrase.text)
-    words = fold(text[:WORDS_MAX_CHARS])
+    words = indexed_words(text)
     return {"step": number, "turn": phrase.turn, "role": phrase.role, "text": text, "words": words}
 
 

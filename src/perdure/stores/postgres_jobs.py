@@ -26,8 +26,7 @@ _RUNS = f"""
     ORDER BY due_at DESC, run_id DESC LIMIT %s"""  # noqa: S608  our own words
 _RUN_OF = f"SELECT {_RUN}, message, result FROM job_runs WHERE job_id = %s AND run_id = %s"  # noqa: S608  our own words
 _PUT = "SELECT perdure_put_job_v1(%s, %s, %s, %s, %s, %s, %s)"
-_REMOVE = """
-    WITH runs AS (DELETE FROM job_runs WHERE job_id = %s) DELETE FROM jobs WHERE job_id = %s"""
+_REMOVE = "SELECT perdure_remove_job_v1(%s)"
 _TRIM = """
     DELETE FROM job_runs USING (
         SELECT run_id, row_number() OVER (PARTITION BY session_id IS NULL ORDER BY due_at DESC, run_id DESC) AS number
@@ -45,7 +44,7 @@ async def put_job(
 
 
 async def remove_job(connection: Connection, job_id: str) -> None:
-    await ask(connection, _REMOVE, job_id, job_id)
+    await ask(connection, _REMOVE, job_id)
 
 
 async def trim_runs(connection: Connection, job_id: str, keep: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from perdure.stores.base import Found, Page, Query
 from perdure.stores.list_cursors import ListCursor, read_cursor, write_cursor
 from perdure.stores.postgres_connections import Connection, ask, clean
-from perdure.stores.postgres_group import fold
+from perdure.stores.postgres_group import WORD_MAX_BYTES, fold
 
 PAGE_MAX = 1_000
 """Sessions of one page, however many are asked for."""
@@ -51,7 +51,7 @@ async def list_sessions(connection: Connection, query: Query) -> Page:
     words: list[list[str]] = []
     if query.q is not None and query.q.strip():
         words = asked_words(query.q)
-        if not words:
+        if not words or any(len(part.encode()) > WORD_MAX_BYTES for parts in words for part in parts):
             return Page([], None)
         conditions.append(_IS_HIT)
         parameters.append(match_expression(words))

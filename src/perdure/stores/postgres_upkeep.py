@@ -167,11 +167,6 @@ async def raise_epoch(connection: Connection) -> int:
     return int(epoch)
 
 
-async def epoch(connection: Connection) -> int:
-    ((found,),) = await ask(connection, "SELECT epoch FROM meta")
-    return int(found)
-
-
 async def time(connection: Connection) -> float:
     ((now,),) = await ask(connection, "SELECT extract(epoch FROM clock_timestamp())::double precision")
     return float(now)

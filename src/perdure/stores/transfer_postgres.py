@@ -21,7 +21,7 @@ from perdure.core.errors import UNREADABLE
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_connections import settings
 from perdure.stores.postgres_errors import told
-from perdure.stores.postgres_group import WORDS_MAX_CHARS, fold
+from perdure.stores.postgres_group import indexed_words
 from perdure.stores.transfer import (
     CREDENTIALS,
     DOCUMENTS,
@@ -40,8 +40,8 @@ from perdure.stores.transfer import (
     canonical,
 )
 
-HEARTBEAT_LOOK_S = 6.0
-"""How long a heartbeat is looked at before its node counts as stopped. Nodes show one at least every five seconds."""
+HEARTBEAT_LOOK_S = 11.0
+"""How long a heartbeat is looked at before its node counts as stopped: two of the longest pauses between two."""
 LOOK_EVERY_S = 0.2
 LOCK_TIMEOUT = "10s"
 TOKEN = ("cluster", "token")
@@ -49,8 +49,10 @@ IDENTITY = ("cluster", "id")
 """Documents of the cluster: runtime/data/cluster.py."""
 OWN_KINDS = ("cursor", "upkeep", RECORD[0], "cluster")
 """Documents that mean something in one database only."""
-OF_NODES = ("agent.", "probe.", "tombstone.")
+OF_NODES = ("agent.", "probe.")
 """Documents of one node begin so, and end with its id."""
+UNMOVED = ("tombstone.", "warm.")
+"""What nodes have to do for each other begins so."""
 
 _SESSION = """
     SELECT last_seq, decided_seq, fencing_token, project, agent, workdir, state, status, title, labels, archived,
@@ -77,7 +79,7 @@ _UNSETTLED = """
     SELECT count(*) FROM sessions WHERE state IN ('processing', 'waiting')
         OR session_key IN (SELECT session_key FROM launches)"""
 _ADD_PHRASE = """
-    INSERT INTO phrases (session_key, turn, role, text, words) VALUES (%s, %s, %s, %s, to_tsvector('simple', %s))"""
+    INSERT INTO phrases (session_key, turn, role, text, words) VALUES (%s, %s, %s, %s, perdure_words_v1(%s))"""
 _PUT_DOCUMENT = """
     INSERT INTO documents VALUES (%s, %s, %s) ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value"""
 _MARK = """
@@ -268,8 +270,10 @@ class PostgresSide:
             self._streaming = None
 
     def _moves(self, kind: str) -> bool:
-        if kind in OWN_KINDS or kind in UNSETTLED_KINDS or kind.startswith("tombstone."):
+        if kind in OWN_KINDS or kind in UNSETTLED_KINDS or kind.startswith(UNMOVED):
             return False
+        if f"{kind}." in OF_NODES:
+            return False  # what one of the nodes has found out; this one has its own
         return not kind.startswith(OF_NODES) or kind.endswith(f".{self._node}")
 
     # Writing ---------------------------------------------------------------------------------------------------------
@@ -324,7 +328,7 @@ class PostgresSide:
         with self._database.cursor() as cursor:
             # Few at a time: each may have a megabyte of text.
             for turn, role, text in rows:
-                cursor.execute(_ADD_PHRASE, (key, turn, role, text, fold(text[:WORDS_MAX_CHARS])))
+                cursor.execute(_ADD_PHRASE, (key, turn, role, text, indexed_words(text)))
 
     def _write_order(self, rows: Iterable[Row]) -> None:
         """All in one transaction, so that its id orders nothing, and the identity column all."""

@@ -239,7 +239,8 @@ class SqliteSide:
     def _own_kinds(self, rows: Iterable[Row]) -> list[Row]:
         kept = ", ".join(f"'{kind}'" for kind in OWN_KINDS)
         self._database.execute(f"DELETE FROM documents WHERE kind NOT IN ({kept})")  # noqa: S608  our own words
-        return [(kind.removesuffix(f".{self._home.node}"), key, value) for kind, key, value in rows]
+        kinds = {f"{kind}.{self._home.node}": kind for kind in OF_NODE}
+        return [(kinds.get(kind, kind), key, value) for kind, key, value in rows]
 
     def _write_session(self, session_id: str, row: Row) -> None:
         _, decided_seq, token, *listed = row

@@ -1,9 +1,10 @@
 """Who may come in, and with what: token, cookie, Host and Origin, headers, methods, and paths that are not there."""
 
+import contextlib
 import select
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -226,6 +227,52 @@ async def test_sign_ins_that_are_over_are_forgotten_and_the_oldest_beyond_a_numb
     now[0] += COOKIE_LIFETIME_S
     await access.redeem(await access.new_code(None))
     assert len(ended) == 5 and len(await store.documents("login")) == len(access.logins(None)) == 1
+    await store.close()
+
+
+class Interrupted:
+    """A store before whose n-th call something else happens."""
+
+    def __init__(self, store: Store, call: int, meanwhile: Callable[[], Awaitable[Any]]) -> None:
+        self._store, self._left, self._meanwhile = store, call, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                await self._meanwhile()
+            return await getattr(self._store, name)(*args)
+
+        return call
+
+    @property
+    def is_over(self) -> bool:
+        return self._left > 0
+
+
+async def test_whenever_everybody_is_signed_out_nobody_who_just_signs_in_stays(tmp_path: Any) -> None:
+    """Also by another node, between any two steps of a sign-in."""
+    from perdure.stores.sqlite import SqliteStore
+
+    store: Store = SqliteStore(tmp_path / "perdure.db")
+    await store.open()
+    call, is_over = 0, False
+    while not is_over:
+        call += 1
+        elsewhere = Access("token", store, "id")
+        await elsewhere.redeem(await elsewhere.new_code(None))
+        code = await elsewhere.new_code(None)
+        interrupted = Interrupted(store, call, elsewhere.end_all)
+        here = Access("token", cast(Store, interrupted), "id")
+        with contextlib.suppress(Refused):
+            await here.redeem(code)
+        is_over = interrupted.is_over
+        if is_over:
+            await elsewhere.end_all()
+        assert await store.documents("login") == {}, f"before call {call}"
+        with pytest.raises(Refused):
+            await elsewhere.redeem(code)
+    assert call > 3
     await store.close()
 
 

@@ -50,7 +50,6 @@ CATCH_UP_EVENTS = 4_096
 DECISIVE_KEPT = 128
 DECISIVE_BYTES = 128 * 1024
 """How much is kept ready for the runner. What came before is read from the store."""
-
 NOTE_STEP_BYTES = 2_048
 """How much may be added before that is noted: to count it costs more than to keep it."""
 
@@ -70,10 +69,6 @@ class Follower(Protocol):
     def position(self) -> int: ...
 
     def wake(self) -> None: ...
-
-
-def _ends_a_turn(decision: Decision) -> bool:
-    return any(isinstance(event, ev.TurnEnd) for event in decision.events)
 
 
 class Journal:
@@ -216,9 +211,9 @@ class Journal:
                     decision = make(self.state)
                     if not decision.events and checkpoint is None:
                         return decision, Kept(self.last_seq, self.token, self.owner)
-                    ends_anothers = not self.is_ours and self.last_seq > 0 and _ends_a_turn(decision)
                     # What comes in between is not lost, only not part of the turn's record: a flood stops nobody.
-                    ends_anothers = ends_anothers and attempt < STRICT_ATTEMPTS
+                    is_strict = not self.is_ours and self.last_seq > 0 and attempt < STRICT_ATTEMPTS
+                    ends_anothers = is_strict and any(isinstance(each, ev.TurnEnd) for each in decision.events)
                     if ends_anothers and not is_complete:
                         # What the agent said until now is part of what is kept of the turn.
                         await self._catch_up()
@@ -238,8 +233,8 @@ class Journal:
                     if decision.given:
                         # Before anybody sees it: from then on nothing is waited for, so that who recorded it is next.
                         await self.log.note_given(decision.given)
-                    if step.events and kept.first > self.last_seq + 1:
-                        await self._close_gap(kept.first - 1)
+                    if step.events and not await self._close_gap(kept.first - 1):
+                        return decision, kept
                     if step.state is not None:
                         self.state = decision.state
                     if is_long:
@@ -290,7 +285,7 @@ class Journal:
                 except StoreError as error:
                     await self._retry_after(error, True)
                     continue
-                if deltas and kept.first > self.last_seq + 1:
+                if deltas:
                     await self._close_gap(kept.first - 1)
                 self.show_deltas(deltas, step, kept)
                 return True
@@ -498,13 +493,19 @@ class Journal:
         self.drop_frames()
         self._wake_all(decisive=True)
 
-    async def _close_gap(self, upto: int) -> None:
-        """Read the events between what was seen and the step that was just kept: somebody else's deltas."""
+    async def _close_gap(self, upto: int) -> bool:
+        """Read the events between what was seen and the step that was just kept: somebody else's deltas. False if they
+        can't be read now: the step was kept all the same, and is shown with them later."""
         if upto > self.last_seq:
             self._stale = True
-            rows = [row async for batch in self._after(upto) for row in batch]
+            try:
+                rows = [row async for batch in self._after(upto) for row in batch]
+            except StoreError:
+                self.log.catch_up_soon(self)
+                return False
             self._publish_rows(rows, [ev.decode(row.body) for row in rows])
             self._stale = False
+        return True
 
     def _publish_rows(self, rows: Sequence[Stored], events: Sequence[ev.Event]) -> None:
         """Show what was read from the store, as if it had been written here."""

@@ -241,6 +241,8 @@ class Log:
                 await self.poll()
             except StoreError as error:
                 logger.warning("could not look for lost wake-ups; trying again: %s", error)
+            except Exception:
+                logger.exception("could not look for lost wake-ups; trying again")
 
     async def poll(self) -> None:
         """Find what a lost wake-up would have said: one query for all sessions that somebody follows, or of which it is

@@ -123,7 +123,7 @@ class Newsreader:
         marks = await self._store.document_marks()
         before, self._marks = self._marks or {}, marks
         try:
-            for kind, reloads in self._watchers.items():
+            for kind, reloads in list(self._watchers.items()):
                 if marks.get(kind) != before.get(kind):
                     for reload in reloads:
                         await reload()

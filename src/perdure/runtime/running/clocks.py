@@ -85,9 +85,10 @@ class Clocks:
     async def start(self) -> None:
         for state in self._runners.states():
             self._note(state)
-        if self._log.shared is None:
-            async for found in self._log.found(status="running", state="idle"):
-                await self._guarded(self._note_found(found))
+        # With several nodes the store knows when sessions are due, but not of those that were migrated from SQLite, or
+        # that rested already when a limit was set.
+        async for found in self._log.found(status="running", state="idle"):
+            await self._guarded(self._note_found(found))
         self._log.watch(self._changed)
         self._task = asyncio.create_task(self._run(), name="clocks")
 

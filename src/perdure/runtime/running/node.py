@@ -65,6 +65,7 @@ class Node:
         self._clock_offset_s: float | None = None
         """What to add to the steady clock to tell the database's time."""
         self._format = 0
+        self._finishing: asyncio.Task[None] | None = None
         self.beat_s = HEARTBEAT_S
         log.name_of_node = self.name_of
         if log.shared is not None:
@@ -121,10 +122,14 @@ class Node:
     def name_of(self, node_id: str) -> str:
         return self._names.get(node_id, node_id)
 
-    def unchanged_s(self, node_id: str) -> float | None:
-        """How long a node's heartbeat is unchanged, as far as this node has seen; None if it never has."""
+    def unchanged_s(self, node_id: str, row: base.Node | None = None) -> float | None:
+        """How long a node's heartbeat is unchanged, as far as this node has seen; None if it never has. `row`: what was
+        just read of it, which may be newer."""
         seen = self._seen.get(node_id)
-        return None if seen is None else max(0.0, self._log.steady() - seen[2])
+        if seen is None:
+            return None
+        is_newer = row is not None and (row.incarnation, row.heartbeat) != seen[:2]
+        return 0.0 if is_newer else max(0.0, self._log.steady() - seen[2])
 
     def is_responsive(self, node_id: str) -> bool:
         """Whether a node has shown a sign of life within the last few beats."""
@@ -162,9 +167,15 @@ class Node:
         """After a heartbeat that was stored. The lease counts from before it: nobody takes over sooner than
         `takeover_after_s` after it was stored."""
         self.beaten_s = self._log.steady()
-        self._lease_until_s = began_s + LEASE_SHARE * self._settings.takeover_after_s
+        until_s = began_s + LEASE_SHARE * self._settings.takeover_after_s
         if self.takes_over and self._log.node is not None:
-            write_lease(self._lease_file, self._log.node.incarnation, self._lease_until_s)
+            try:
+                write_lease(self._lease_file, self._log.node.incarnation, until_s)
+            except OSError as error:
+                # Keepers pause their agents when the lease that they know ends; so it must end here too.
+                logger.warning("could not renew the lease of the agents; the next heartbeat tries again: %s", error)
+                return
+        self._lease_until_s = until_s
 
     async def _set_clock(self) -> None:
         """All nodes tell the database's time: what they write is in order, whatever their own clocks say."""
@@ -219,9 +230,18 @@ class Node:
         """When the last node of an older version is gone, the second step of its migrations may run."""
         lives = [_about(node) for node in nodes if not node.dead]
         formats = [written for about in lives if isinstance(written := about.get("format"), int)]
-        if self._log.shared is not None and formats and min(formats) != self._format:
-            await self._log.shared.finish_rollout(min(formats))
-            self._format = min(formats)
+        is_idle = self._finishing is None or self._finishing.done()
+        if self._log.shared is not None and formats and min(formats) != self._format and is_idle:
+            # Heartbeats go on meanwhile.
+            self._finishing = asyncio.create_task(self._finish_rollout(min(formats)), name="migrations")
+
+    async def _finish_rollout(self, format_version: int) -> None:
+        assert self._log.shared is not None
+        try:
+            await self._log.shared.finish_rollout(format_version)
+            self._format = format_version
+        except StoreError as error:
+            logger.warning("could not finish the migrations; the next heartbeat tries again: %s", error)
 
     async def _declare_dead(self, node: base.Node) -> bool:
         assert self._log.shared is not None

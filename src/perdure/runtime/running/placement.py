@@ -106,6 +106,7 @@ class Placement:
         self._since: dict[str, float] = {}
         """Since when sessions without an owner wait, by the steady clock."""
         self._released: set[str] = set()
+        self._later: asyncio.TimerHandle | None = None
         """Sessions that this node has let go of: it may take them back at once."""
         self._full_until: dict[str, float] = {}
         """Projects whose slots were all taken, on whichever node: not asked again before this time."""
@@ -240,6 +241,8 @@ class Placement:
             await self._say_who_is_waited_for()
         except StoreError as error:
             logger.warning("could not look for messages that wait for a silent node; trying again: %s", error)
+        except Exception:
+            logger.exception("could not look for messages that wait for a silent node; trying again")
 
     async def _say_who_is_waited_for(self) -> None:
         """Of messages that should have begun in a moment on another node, which has fallen silent."""
@@ -256,7 +259,12 @@ class Placement:
     async def _try(self, session_id: str) -> None:
         journal = await self._log.readable(session_id)
         if journal is None or not await self._is_to_begin(journal):
-            self._waiting.pop(session_id, None)
+            full = self._full_for(journal) if journal is not None else None
+            if full is None:
+                self._waiting.pop(session_id, None)
+            else:
+                # It keeps its place before what comes later, and is not looked at again before a slot is free.
+                self._waiting[session_id] = full
             return
         state = journal.state
         assert state.accepted is not None
@@ -311,6 +319,13 @@ class Placement:
             and (state.created_at == "" or os.path.isdir(state.workdir))
         )
 
+    def _full_for(self, journal: Journal) -> _Place | None:
+        """What keeps this node from claiming a session that it may run, if it is only the lack of a slot."""
+        is_open = journal.state.phase == "accepted" and self._log.may_claim(journal.owner, journal.state)
+        if self._log.shared is None or journal.is_ours or not is_open:
+            return None
+        return next((place for place in self._places(None) if self._is_full(place)), None)
+
     def _may_claim(self, journal: Journal) -> bool:
         """Not before the node that let go of it last has had its chance."""
         if not self._log.may_claim(journal.owner, journal.state):
@@ -324,9 +339,15 @@ class Placement:
         patience_s = self._facts.settings.placement_patience_s
         since = self._since.setdefault(journal.state.id, self._log.steady())
         if self._log.steady() - since < patience_s:
-            asyncio.get_running_loop().call_later(patience_s, self.look)
+            self._look_later(patience_s)
             return False
         return True
+
+    def _look_later(self, after_s: float) -> None:
+        """One timer for all that wait."""
+        loop = asyncio.get_running_loop()
+        if self._later is None or self._later.when() <= loop.time() or self._later.cancelled():
+            self._later = loop.call_later(after_s, self.look)
 
     async def _hand_over(self, journal: Journal) -> None:
         """This node drains: end the session's idle agent, and let another node have it."""
@@ -535,8 +556,11 @@ class Placement:
     async def _takers(self, place: _Place, mine: _Reservation) -> list[Journal]:
         """The other sessions that take a slot; where idle ones count, also those without a process."""
         if place.count_idle:
-            found = self._log.found(status="running", state=None)
-            readable = [await self._log.readable(entry.session_id) async for entry in found]
+            found = [entry async for entry in self._log.found(status="running", state=None)]
+            if self._log.shared is not None and self._log.node is not None and place.project is None:
+                # The server's own slots are of each node alone.
+                found = [entry for entry in found if entry.node == self._log.node.node]
+            readable = [await self._log.readable(entry.session_id) for entry in found]
             # One that only waits has no slot yet.
             journals = [one for one in readable if one is not None and one.state.phase != "accepted"]
         else:

@@ -256,6 +256,8 @@ class Recovery:
         """How many of these will be found again: they run here, or not at all."""
         left = len(found)
         for session_id in found:
+            if self._runners.is_stopping:
+                return 0
             journal = await self._log.readable(session_id) if session_id not in self._runners else None
             if journal is None or not self._log.may_claim(journal.owner, journal.state):
                 continue

@@ -89,7 +89,8 @@ class Runner:
 
     def wake(self) -> None:
         """Only for what is decisive: deltas are for viewers."""
-        if self.attachment is None or self.journal.decided_seq > self.attachment.performed_seq:
+        is_lost = not self.journal.is_ours
+        if self.attachment is None or self.journal.decided_seq > self.attachment.performed_seq or is_lost:
             self._wakeup.set()
 
     def drop(self) -> None:

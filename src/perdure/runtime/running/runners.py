@@ -6,9 +6,10 @@ is woken when a session changes, reads its state, and starts a runner where this
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 
-from perdure.core.errors import NotOwner
+from perdure.core.errors import NotOwner, Refused, StoreError
 from perdure.core.slots import can_be_suspended
 from perdure.core.state import Session
 from perdure.drivers import DRIVERS
@@ -20,6 +21,8 @@ from perdure.runtime.running.facts import Facts
 from perdure.runtime.running.launcher import Launcher
 from perdure.runtime.running.orders import Orders
 from perdure.runtime.running.runner import Runner
+
+logger = logging.getLogger(__name__)
 
 
 class Runners:
@@ -123,17 +126,24 @@ class Runners:
 
     def start(self) -> None:
         if self._log.node is not None:
-            self._log.watch_documents(self._wishes(self._log.node.node), self._fulfil)
+            self._log.watch_documents(self._wishes(self._log.node.node), self._note_wishes)
+
+    async def _note_wishes(self) -> None:
+        """Not at once: requests wait for this."""
+        self._log.keep(self._fulfil())
 
     async def _fulfil(self) -> None:
         """Other nodes want the agents of these sessions started."""
         assert self._log.node is not None
         kind = self._wishes(self._log.node.node)
-        for session_id in await self._log.store.documents(kind):
-            await self._log.store.take_document(kind, session_id)
-            journal = await self._log.readable(session_id)
-            if journal is not None and journal.is_ours and journal.state.phase == "idle":
-                self.prewarm(journal, asked=True)
+        try:
+            for session_id in await self._log.store.documents(kind):
+                await self._log.store.take_document(kind, session_id)
+                journal = await self._log.readable(session_id)
+                if journal is not None and journal.is_ours and journal.state.phase == "idle":
+                    self.prewarm(journal, asked=True)
+        except (StoreError, Refused) as error:
+            logger.warning("could not start an agent for another node: %s", error)
 
     async def vacate(self, runner: Runner) -> None:
         """Leave a process that has to end, once nothing runs in it for this session."""

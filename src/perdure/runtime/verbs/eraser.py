@@ -128,6 +128,10 @@ class Eraser:
             await asyncio.to_thread(self._remove_files, session_id, note)
             await self._store.put_document(kind, session_id, None)
 
+    async def _note_tombstones(self) -> None:
+        """Other nodes have erased sessions. Removing their files may take long, and requests wait for this."""
+        self._due.set()
+
     @staticmethod
     def _tombstones(node: str) -> str:
         return f"tombstone.{node}"
@@ -138,9 +142,12 @@ class Eraser:
             self._log.announce_documents(self._tombstones(node))
 
     async def _nodes(self, session_id: str) -> list[str]:
-        former = await self._log.shared.former_nodes(session_id) if self._log.shared is not None else []
+        if self._log.shared is None:
+            return []
+        former = await self._log.shared.former_nodes(session_id)
+        known = {node.node for node in await self._store.nodes()}  # not those that were removed
         # Also this one: another may have to complete it.
-        return sorted({*former, *self._log.living, self._launcher.node_id}) if self._log.shared is not None else []
+        return sorted({*(known & {*former}), *self._log.living, self._launcher.node_id})
 
     async def _wait_for_owner(self, session_id: str) -> None:
         """Another node runs its agent: it sees that the session has ended, and ends it."""
@@ -157,7 +164,7 @@ class Eraser:
         return not nodes.isdisjoint(self._log.living)
 
     def start(self) -> None:
-        self._log.watch_documents(self._tombstones(self._launcher.node_id), self.read_tombstones)
+        self._log.watch_documents(self._tombstones(self._launcher.node_id), self._note_tombstones)
         self._task = asyncio.create_task(self._run(), name="eraser")
 
     async def check_free(self, session_id: str) -> None:
@@ -296,8 +303,10 @@ class Eraser:
     async def stop(self) -> None:
         """Nothing that was erased stays behind, if that can be done now; else the next server does it."""
         await self.let_go()
-        with contextlib.suppress(StoreError):
-            await self._store.scrub(whole=True)
+        if self._log.shared is None:
+            # With several nodes it may take long, and another one does it.
+            with contextlib.suppress(StoreError):
+                await self._store.scrub(whole=True)
 
     async def let_go(self) -> None:
         if self._task is not None:
@@ -331,6 +340,9 @@ class Eraser:
             await self.complete()
         except StoreError as error:
             logger.warning("a session is only half erased; this is tried again: %s", error)
+            return False
+        except Exception:
+            logger.exception("a session is only half erased; this is tried again")
             return False
         return True
 

@@ -6,6 +6,7 @@ server on SQLite is the only node: it can be listed, and nothing else.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
@@ -13,8 +14,10 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from perdure import __version__
+from perdure.core import commands as cmd
 from perdure.core import state as st
 from perdure.core.errors import UNREADABLE, Refused, StoreDamaged
+from perdure.core.session import decide
 from perdure.runtime.log.journal import DECISIVE
 from perdure.runtime.log.log import Log
 from perdure.runtime.log.quarantine import refusal, restored
@@ -33,6 +36,9 @@ LIST_PAGE = 500
 MOVE_ATTEMPTS = 5
 """How often a move is tried while others write to the session."""
 MOVES_AT_ONCE = 8
+DETACH_S = 15.0
+DETACH_LOOK_S = 0.1
+"""How long the owner may take to end an idle agent before its session moves, and how often that is looked at."""
 ONLY_NODE = (
     "This server is the only node: it keeps everything in SQLite. Several nodes need PostgreSQL; see docs/nodes.md."
 )
@@ -41,8 +47,8 @@ ONLY_NODE = (
 class Heartbeats(Protocol):
     """What this server has seen of the other nodes."""
 
-    def unchanged_s(self, node_id: str) -> float | None:
-        """How long a node's heartbeat is unchanged; None if this server never saw one."""
+    def unchanged_s(self, node_id: str, row: Node | None = None) -> float | None:
+        """How long a node's heartbeat is unchanged; None if this server never saw one. `row`: what was just read."""
         ...
 
     def name_of(self, node_id: str) -> str: ...
@@ -51,7 +57,7 @@ class Heartbeats(Protocol):
 class Unwatched:
     """Where nobody looks at heartbeats: no node is ever silent."""
 
-    def unchanged_s(self, node_id: str) -> float | None:
+    def unchanged_s(self, node_id: str, row: Node | None = None) -> float | None:
         return None
 
     def name_of(self, node_id: str) -> str:
@@ -136,7 +142,7 @@ class Nodes:
         if row.dead:
             return "dead"
         limit_s = _as(about.get("takeover_after_s"), float, 0.0) or SILENT_AFTER_S
-        unchanged_s = None if row.node == self.this else self._heartbeats.unchanged_s(row.node)
+        unchanged_s = None if row.node == self.this else self._heartbeats.unchanged_s(row.node, row)
         if unchanged_s is not None and unchanged_s > limit_s:
             return "silent"
         return "draining" if row.draining else "alive"
@@ -273,10 +279,25 @@ class Nodes:
                 what = f"A turn runs on node {living[owner.node]}. Abort it first, or wait for its end."
                 turn = None if state.turn is None else state.turn.turn
                 raise Refused("turn_active", what, state=state.state, turn=turn)
+            if state.attached is not None and not state.working:
+                await self._detach(session_id, state.attached.launch_id, owner, living)
+                continue
             if await store.move(session_id, Owner(target.row.node, target.row.incarnation), record.decided_seq):
                 self._wake(session_id)
                 return
         raise Refused("conflict", f"Session {session_id} keeps changing. Try again in a moment.")
+
+    async def _detach(self, session_id: str, launch_id: str, owner: Owner | None, living: dict[str, str]) -> None:
+        """Let the owner end the session's idle agent, before another node may start one."""
+        journal = await self._log.open(session_id)
+        with contextlib.suppress(Refused):
+            await journal.record(lambda state: decide(state, cmd.DetachAgent("moved"), self._facts.world(state)))
+        if owner is None or owner.node not in living:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DETACH_S):
+                while await self._log.store.launches(launch_id):  # noqa: ASYNC110  rows of another node
+                    await asyncio.sleep(DETACH_LOOK_S)
 
     def _wake(self, session_id: str) -> None:
         """The owner has changed: the old and the new one should look."""

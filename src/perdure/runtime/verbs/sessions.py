@@ -215,9 +215,10 @@ class Sessions:
         kept = await enclosures.keep(session_id, message.attachments)
         try:
             yield msgspec.structs.replace(message, attachments=kept)
-        except Exception:
-            # Not if the caller is gone: the message may be taken without it.
-            await enclosures.withdraw(session_id, kept)
+        except Exception as error:
+            # Not if the caller is gone, or nobody knows whether the message was kept: it may have been taken.
+            if not isinstance(error, StoreError) or isinstance(error, NOTHING_KEPT):
+                await enclosures.withdraw(session_id, kept)
             raise
 
     def place(self, given: str | None, workdir: str | None, agent: str | None) -> tuple[str | None, str | None, str]:
@@ -486,7 +487,8 @@ class Sessions:
         journal = await self.log.open(session_id)
         state = journal.state
         rows = await self.log.store.read(session_id, max(0, journal.last_seq - 1), limit=1)
-        pid = state.attached.pid if state.attached else None
+        # Of a process on another node nothing is known here.
+        pid = state.attached.pid if state.attached and not journal.has_foreign_agent else None
         timers = self._clocks.left(journal)
         return {
             "session_id": session_id,

@@ -169,19 +169,20 @@ class Access:
 
     async def redeem(self, code: str) -> tuple[str, str]:
         """The cookie and the page's key for a code."""
+        voided = await self._store.document(*VOIDED)
         made = await self._take(CODES, fingerprint(code))
         if made is None:
             raise Refused("unauthorized", USED)
         cookie, page_key = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         key = fingerprint(cookie)
         login = Login(self._clock() + COOKIE_LIFETIME_S, self._mark, fingerprint(page_key))
-        voided = await self._store.document(*VOIDED)
         try:
             await self._store.put_document("login", key, msgspec.json.encode(login))
         except BaseException:
-            # Nobody was signed in by it, so it is good for another attempt.
+            # Nobody was signed in by it, so it is good for another attempt; unless all links were made useless.
             with contextlib.suppress(StoreError):
-                await self._store.put_document(CODES, fingerprint(code), msgspec.json.encode(made))
+                if voided == await self._store.document(*VOIDED):
+                    await self._store.put_document(CODES, fingerprint(code), msgspec.json.encode(made))
             raise
         is_void = voided != await self._store.document(*VOIDED)
         if is_void or (made.maker is not None and await self._store.document("login", made.maker) is None):
@@ -226,6 +227,8 @@ class Access:
         await self._store.put_document(*VOIDED, secrets.token_hex(8).encode())
         for key in await self._store.documents(CODES):
             await self._store.put_document(CODES, key, None)
+        # Another node may have signed somebody in since this one has looked.
+        await self.reload()
         ended = sum(login.until > self._clock() for login in self._logins.values())
         for key in list(self._logins):
             await self._drop(key)

@@ -38,7 +38,7 @@ BEGIN
                 split_part(relname, '_', 2)::bigint * 12 + split_part(relname, '_', 3)::bigint - 1 AS month
             FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
             WHERE inhparent = 'events'::regclass AND relname ~ '^events_[0-9]+_[0-9]+$') AS parts
-        WHERE month < perdure_month_v1(now())
+        WHERE month < perdure_month_v1(now()) - 1  -- a session that was made at midnight may not be seen yet
     LOOP
         IF NOT EXISTS (
             SELECT 1 FROM heads WHERE session_key >= part.month << 40 AND session_key < (part.month + 1) << 40
@@ -51,6 +51,12 @@ BEGIN
 END $$;
 
 SELECT perdure_make_partitions_v1(2);
+
+-- The index of a text, of words that were folded. Not to_tsvector, whose parser reads `4e3f2a1` as a number and a word.
+CREATE FUNCTION perdure_words_v1(words text) RETURNS tsvector LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(string_agg(format('''%s'':%s', word, least(number, 16383)), ' '), '')::tsvector
+    FROM unnest(string_to_array(words, ' ')) WITH ORDINALITY AS each (word, number) WHERE word <> ''
+$$;
 
 -- Keep a group of steps, one of each session, in one call. Each step is checked on its own, and one that is rejected
 -- does not affect the others. Rows are locked in the order of their keys, those of new sessions in the order of their
@@ -82,6 +88,10 @@ DECLARE
     lasts bigint[];
     takes boolean[];
 BEGIN
+    IF EXISTS (SELECT 1 FROM unnest(claim_nodes) AS claim (node) WHERE claim.node IS NOT NULL) THEN
+        -- In a statement of its own: the next one sees which nodes live when the locks are held, not when it began.
+        PERFORM 1 FROM heads WHERE session_id = ANY (ids) ORDER BY session_key FOR UPDATE;
+    END IF;
     -- Lock what is there, in the order of keys; then check, in the order of steps.
     SELECT array_agg(found.number), array_agg(found.session_key), array_agg(found.last_seq), array_agg(found.status),
         array_agg(CASE found.status
@@ -339,7 +349,7 @@ BEGIN
         WHERE phrases.session_key = keys[row.step] AND phrases.turn = row.turn AND phrases.role = row.role
             AND row.role <> 'assistant' AND statuses[row.step] = 0;
         INSERT INTO phrases (session_key, turn, role, text, words)
-        SELECT keys[row.step], row.turn, row.role, row.text, to_tsvector('simple', row.words)
+        SELECT keys[row.step], row.turn, row.role, row.text, perdure_words_v1(row.words)
         FROM jsonb_to_recordset(rest -> 'phrases') AS row (step integer, turn integer, role text, text text, words text)
         WHERE statuses[row.step] = 0;
     END IF;

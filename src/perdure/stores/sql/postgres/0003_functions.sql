@@ -7,13 +7,21 @@ RETURNS TABLE (seq bigint, first_seq bigint, type text, turn integer, body bytea
 SET plan_cache_mode = 'force_generic_plan' SET jit = off AS $$
 DECLARE
     key bigint;
+    head bigint;
+    final bigint := upto;
 BEGIN
-    SELECT session_key INTO key FROM heads WHERE session_id = id;
+    SELECT session_key, last_seq INTO key, head FROM heads WHERE session_id = id;
+    IF upto < head THEN
+        -- The row that has this event, or the first one after it: without that, the index is read to the session's end.
+        SELECT events.seq INTO final FROM events
+        WHERE events.session_key = key AND events.seq >= upto ORDER BY events.seq LIMIT 1;
+    END IF;
     IF room IS NULL THEN
         RETURN QUERY SELECT events.seq, coalesce(events.first_seq, events.seq), events.type, events.turn, events.body,
             events.cuts
         FROM events
-        WHERE events.session_key = key AND events.seq > after AND coalesce(events.first_seq, events.seq) <= upto
+        WHERE events.session_key = key AND events.seq > after AND events.seq <= final
+            AND coalesce(events.first_seq, events.seq) <= upto
         ORDER BY events.seq LIMIT most;
         RETURN;
     END IF;
@@ -24,7 +32,8 @@ BEGIN
             sum(octet_length(found.body)) OVER (ORDER BY found.seq ROWS UNBOUNDED PRECEDING) AS size
         FROM (
             SELECT * FROM events
-            WHERE events.session_key = key AND events.seq > after AND coalesce(events.first_seq, events.seq) <= upto
+            WHERE events.session_key = key AND events.seq > after AND events.seq <= final
+            AND coalesce(events.first_seq, events.seq) <= upto
             ORDER BY events.seq LIMIT most
         ) AS found
     ) AS counted
@@ -75,6 +84,10 @@ BEGIN
     IF life IS NULL THEN
         RETURN false;
     END IF;
+    DELETE FROM documents WHERE kind IN ('agent.' || name, 'probe.' || name, 'tombstone.' || name, 'warm.' || name)
+        OR (kind = 'cursor' AND key = 'compactor.' || name);
+    DELETE FROM document_marks
+    WHERE kind IN ('agent.' || name, 'probe.' || name, 'tombstone.' || name, 'warm.' || name);
     INSERT INTO removed_nodes VALUES (name, life)
     ON CONFLICT (node) DO UPDATE SET incarnation = greatest(removed_nodes.incarnation, excluded.incarnation);
     UPDATE heads SET owner = NULL, incarnation = NULL
@@ -182,6 +195,13 @@ BEGIN
     INSERT INTO documents VALUES ('upkeep', 'scrub', scrub_mark)
     ON CONFLICT ON CONSTRAINT documents_pkey DO UPDATE SET value = excluded.value;
     RETURN false;
+END $$;
+
+-- In two statements: a run that was added while the first one waited for the job is seen by the second.
+CREATE FUNCTION perdure_remove_job_v1(id text) RETURNS void LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
+BEGIN
+    DELETE FROM jobs WHERE job_id = id;
+    DELETE FROM job_runs WHERE job_id = id;
 END $$;
 
 -- Keep a job and its runs; whether its revision was the expected one.
