@@ -89,8 +89,18 @@ class FaultRun:
             self._note_lifetimes()
 
     def _create(self, number: int) -> str:
+        """On a busy machine a node may stop before any trouble, as one that was silent for too long must."""
         node = self._random.choice(self.nodes.all)
-        return node.create(workdir=self.nodes.directory(f"s{number}"), title=f"session {number}")
+
+        def created() -> str | None:
+            if not node.is_up:
+                node.revive()
+            try:
+                return node.create(workdir=self.nodes.directory(f"s{number}"), title=f"session {number}")
+            except httpx2.HTTPError:
+                return None
+
+        return str(eventually(created, "a session", CREATED_WITHIN_S))
 
     @contextmanager
     def _workers(self, sessions: list[str]) -> Iterator[tuple[list[Client], list[Viewer]]]:

@@ -94,7 +94,7 @@ def test_a_prompt_to_a_busy_session_is_refused_and_disturbs_nothing(diane: Diane
     for query in ({}, {"stream": "true"}):
         answer = diane.server.http.post(f"{diane.sessions}/{session}/prompt", json={"prompt": "say no"}, params=query)
         assert is_problem(answer, 409, "turn_active")
-    assert diane.server.session(session)["state"] == "processing"
+    diane.server.wait(session, lambda found: found["state"] == "processing")
 
 
 # Cancelling -----------------------------------------------------------------------------------------------------------

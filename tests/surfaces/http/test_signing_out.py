@@ -54,7 +54,7 @@ def diane_prompt(server: LocalServer, browser: Browser) -> Iterator[httpx2.Respo
     with browser.stream("POST", f"{sessions}/{session}/prompt?stream=true", json={"prompt": LONG}) as answer:
         yield answer
     # Nobody watches it now; it goes on all the same, until it is cancelled.
-    assert server.session(session)["state"] == "processing"
+    server.wait(session, lambda found: found["state"] == "processing")
     server.post(f"{sessions}/{session}/cancel", expect=200)
 
 
