@@ -90,7 +90,10 @@ def test_a_session_is_started_continued_and_stopped_in_every_way_of_running_an_a
     assert [event["data"]["tool"] for event in first if event["type"] in ("tool_use", "tool_result")] == ["Bash"] * 2
     assert first[-2]["type"] == "turn_end" and first[-2]["data"]["exitCode"] == 0
     assert "kicked off site" in text_of(second) and '- "recall"' in text_of(second)
-    assert [event["type"] for event in second][:2] == ["user_message", "turn_start"]
+    # With several nodes it may say that it waits for its owner.
+    assert [event["type"] for event in second if event["type"] != "system"][:2] == ["user_message", "turn_start"], (
+        second
+    )
     assert third[-1]["data"]["text"] and rest[-1][1:] == (
         "session_done",
         {"status": "stopped", "durationMs": stopped["durationMs"]},
