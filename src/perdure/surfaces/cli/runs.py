@@ -77,8 +77,8 @@ def run_command(
 
 def _wait(client: Client, text: str, fields: dict[str, Any], begun: dict[str, Any]) -> int:
     """The same message is the same run, so this waits for the one that was begun."""
-    say_what_it_waits_for(begun)
     try:
+        say_what_it_waits_for(begun)
         run = client.run(text, **fields)
     except KeyboardInterrupt:
         session_id = str(begun["session_id"])
