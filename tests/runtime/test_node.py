@@ -68,3 +68,18 @@ def test_a_silent_node_is_dead_when_its_own_lease_has_ended_too(
     node = Node(log, "n", ServerSettings(**ours), lambda: None, Path("lease"))
     other = base.Node("o", 1, 1, False, msgspec.json.encode(theirs))
     assert node._limit_s(other) == limit_s
+
+
+def test_a_lease_that_could_not_be_written_is_not_counted_on(tmp_path: Path) -> None:
+    """Keepers pause their agents when the lease that they can read ends; the server must know that."""
+    owner = base.Owner("n", 1)
+    log: Any = SimpleNamespace(shared=object(), node=owner, steady=lambda: 0.0)
+    settings = ServerSettings(workdirs="shared", workspaces=str(tmp_path), takeover_after_s=30.0)
+    node = Node(log, "n", settings, lambda: None, tmp_path / "missing" / "lease")
+    with pytest.raises(OSError, match="lease"):
+        node._renew(1_000.0)
+    assert node.lease() is None
+    (tmp_path / "missing").mkdir()
+    node._renew(1_000.0)
+    lease = node.lease()
+    assert lease is not None and lease.deadline_s > 1_000.0

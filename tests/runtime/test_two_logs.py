@@ -387,3 +387,19 @@ async def test_a_message_of_which_nobody_knows_whether_it_was_kept_keeps_its_fil
     assert (await engine.sessions.send(made.state.id, message))["message_id"] == "m", "it was kept"
     (kept,) = tmp_path.rglob("*a.txt")
     assert kept.read_bytes() == b"hello"
+
+
+async def test_the_fallback_poll_goes_on_after_an_error_of_ours(
+    store: CountedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, polls = await opened(store, "a"), list[int]()
+
+    async def fail() -> None:
+        polls.append(len(polls))
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(log, "poll", fail)
+    monkeypatch.setattr(log_module, "POLL_S", 0.001)
+    log.start()
+    await until(lambda: len(polls) > 2)
+    await log.stop()

@@ -91,9 +91,10 @@ class Node:
         self._beating = asyncio.create_task(self._beat(), name="node heartbeat")
 
     async def stop(self) -> None:
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
+        tasks = [task for task in (self._beating, self._finishing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def leave(self) -> None:
         """Let others have its sessions at once: for a stop after which nothing of this node runs any more."""
@@ -148,7 +149,10 @@ class Node:
                     logger.error("this node was declared dead or removed, or another server took its place; stopping")
                     self._lost()
                     return
-                self._renew(began_s)
+                try:
+                    self._renew(began_s)
+                except OSError as error:
+                    logger.error("could not renew the lease %s, so agents may pause: %s", self._lease_file, error)
                 await self._set_clock()
                 await self._look()
                 if self._log.shared is not None:
@@ -157,8 +161,6 @@ class Node:
                 # What happened meanwhile is not known, so nobody's silence counts.
                 self._read_s = None
                 logger.warning("could not record the heartbeat; trying again: %s", error)
-            except OSError as error:
-                logger.error("could not renew the lease %s, so agents may pause: %s", self._lease_file, error)
             except Exception:
                 # Without a heartbeat it would never learn that it is dead.
                 logger.exception("the heartbeat failed; trying again")
@@ -169,12 +171,8 @@ class Node:
         self.beaten_s = self._log.steady()
         until_s = began_s + LEASE_SHARE * self._settings.takeover_after_s
         if self.takes_over and self._log.node is not None:
-            try:
-                write_lease(self._lease_file, self._log.node.incarnation, until_s)
-            except OSError as error:
-                # Keepers pause their agents when the lease that they know ends; so it must end here too.
-                logger.warning("could not renew the lease of the agents; the next heartbeat tries again: %s", error)
-                return
+            write_lease(self._lease_file, self._log.node.incarnation, until_s)
+        # Not before it was written: keepers pause their agents when the lease that they know ends.
         self._lease_until_s = until_s
 
     async def _set_clock(self) -> None:
